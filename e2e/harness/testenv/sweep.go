@@ -19,6 +19,8 @@ const (
 	LongVariable = "OT_FLEET_LONG"
 	// sweepShares is the number of runs that see all points of a sweep.
 	sweepShares = 10
+	// turns is the number of runs that see all tests which take turns.
+	turns = 3
 )
 
 // IsLong reports whether sweeps take all of their points.
@@ -58,9 +60,10 @@ func sweepNumber() int {
 }
 
 // RunInTurn skips the test unless it is its turn, or it was asked for by -run: of tests that
-// show one promise in different circumstances, each run takes some, and every turns runs take
-// all. index is the test's place among them.
-func RunInTurn(t *testing.T, index, turns int) {
+// show one promise in different circumstances, each run takes a third. index is the test's
+// place among those of its package. A test that takes a share of its points runs each time:
+// shares of turns would leave points out.
+func RunInTurn(t *testing.T, index int) {
 	t.Helper()
 	if IsLong() || flag.Lookup("test.run").Value.String() != "" {
 		return

@@ -33,11 +33,6 @@ import (
 
 var env *testenv.Env
 
-// leaseTurns is the number of runs that see all tests which pause a leader past its Lease; those
-// that take a share of their cases run each time, since shares of turns would leave cases out. The
-// model of an acquired image in agent/image has all of their interleavings.
-const leaseTurns = 3
-
 // CDI and storage are simulated, and of KubeVirt there is only the CRD: the subject is the agent's
 // writes and their order. Garbage collection is the cluster's own.
 func TestMain(m *testing.M) {

@@ -99,7 +99,7 @@ func changeSourceAndAwait(t *testing.T, img *v1alpha1.VMDiskImage, path string) 
 
 // TestPausedBeforePinWrite: another leader has pinned the image before the held pin arrives.
 func TestPausedBeforePinWrite(t *testing.T) {
-	testenv.RunInTurn(t, 0, leaseTurns)
+	testenv.RunInTurn(t, 0)
 	var vm *v1alpha1.VirtualMachine
 	a := pauseLeader(t, true, isPinWrite(false), func(ns string, img *v1alpha1.VMDiskImage) {
 		vm = testenv.NewMachine(ns, "vm", img)
@@ -114,7 +114,7 @@ func TestPausedBeforePinWrite(t *testing.T) {
 // TestPausedBeforeAcquiredWrite: the live read of the image was right, but the revision is
 // retired and another one is served when the held write arrives.
 func TestPausedBeforeAcquiredWrite(t *testing.T) {
-	testenv.RunInTurn(t, 1, leaseTurns)
+	testenv.RunInTurn(t, 1)
 	for name, snapshotted := range map[string]bool{"snapshot": true, "claim": false} {
 		t.Run(name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
@@ -217,7 +217,7 @@ func TestPausedBeforeRootDiskCreate(t *testing.T) {
 // TestPausedBeforeRootDiskCreateOfFormerPin: the VM names another image when the held root disk
 // arrives. The successor has kept the pin, so the disk is deleted, or is of storage that is held.
 func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
-	testenv.RunInTurn(t, 2, leaseTurns)
+	testenv.RunInTurn(t, 2)
 	for name, deleted := range map[string]bool{"the image stays": false, "the image is deleted": true} {
 		t.Run(name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
@@ -246,7 +246,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 
 // TestPausedBeforeDeletingMark: a VM is created between the list of holders and the mark.
 func TestPausedBeforeDeletingMark(t *testing.T) {
-	testenv.RunInTurn(t, 3, leaseTurns)
+	testenv.RunInTurn(t, 3)
 	a := pauseLeader(t, true, isImageStatusWrite(isTearDown), func(_ string, img *v1alpha1.VMDiskImage) { deleteObject(t, img.DeepCopy()) })
 	vm := testenv.NewMachine(a.ns, "vm", a.img)
 	env.Create(t, vm)
@@ -259,7 +259,7 @@ func TestPausedBeforeDeletingMark(t *testing.T) {
 // TestPausedBeforeRevisionRetirement: the source changes back, the revision is served again,
 // and a VM runs from it when the held retirement arrives.
 func TestPausedBeforeRevisionRetirement(t *testing.T) {
-	testenv.RunInTurn(t, 4, leaseTurns)
+	testenv.RunInTurn(t, 4)
 	a := pauseLeader(t, true, isImageStatusWrite(isRetirement), func(_ string, img *v1alpha1.VMDiskImage) { changeSourceAndAwait(t, img, "/ok/other.qcow2") })
 	env.Update(t, a.img, func() { a.img.Spec.URL = env.Source.URL + "/ok/i.qcow2" })
 	vm := testenv.NewMachine(a.ns, "vm", a.img)
@@ -315,7 +315,7 @@ func TestPausedBeforeDeletes(t *testing.T) {
 // so the leader replaces the disk. When the held delete arrives, the source is restored, the
 // disk is complete, and a guest may write to it.
 func TestPausedBeforeRootDiskReplacement(t *testing.T) {
-	testenv.RunInTurn(t, 5, leaseTurns)
+	testenv.RunInTurn(t, 5)
 	var (
 		vm   *v1alpha1.VirtualMachine
 		o    *observer.Observer

@@ -129,6 +129,7 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 
 // TestBackingOffImageIsPassed wants the queue to skip an image that backs off.
 func TestBackingOffImageIsPassed(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)
@@ -269,6 +270,7 @@ func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 // for a finished claim and handles neither again, so that Pod and claim keep each other. The
 // agent deletes both.
 func TestLateImporterIsDeleted(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	env.SetPolicy(t, testenv.NewPolicy())
 	ns := env.CreateHomeNamespace(t)
 	populated, direct := env.NewImage(ns, "populated", "/ok/10s/a"), env.NewImage(ns, "direct", "/ok/10s/a")
@@ -335,6 +337,7 @@ func createLateImporter(t *testing.T, img *v1alpha1.VMDiskImage, matches func(*c
 // TestTakenDataVolumeNameIsSkipped has someone else create a DataVolume under the guessable
 // name of the next attempt: the slot is freed and the foreign DataVolume is left alone.
 func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryLimit", "1", "retryBackoffDuration", "15s"))
 	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "image", "/servererror/a")

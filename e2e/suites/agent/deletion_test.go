@@ -225,6 +225,7 @@ func TestSameNameInTwoNamespaces(t *testing.T) {
 
 // TestLongAndUnusualNames wants valid and distinct names for the children of any image.
 func TestLongAndUnusualNames(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)

@@ -79,6 +79,7 @@ func readAgentMemory(t *testing.T) float64 {
 // TestSilentSourcesDelayOnlyTheirNamespace: images at a hundred hosts that do not answer wait
 // for their turn, and say so; the image of another namespace is checked before.
 func TestSilentSourcesDelayOnlyTheirNamespace(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	hostile, ns := env.CreateHomeNamespace(t), env.CreateHomeNamespace(t)
 	images := createImagesAt(t, hostile, "silent", startRawSource(t, nil), 100)
@@ -97,6 +98,7 @@ func TestSilentSourcesDelayOnlyTheirNamespace(t *testing.T) {
 // TestHostileAnswersCostLittleMemory: each of these answers once cost what it was long, for
 // each image, and the status could not be stored.
 func TestHostileAnswersCostLittleMemory(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	ns := env.CreateHomeNamespace(t)
 	phrase := []byte("HTTP/1.1 404 " + strings.Repeat("x", 9<<20) + "\r\n\r\n")

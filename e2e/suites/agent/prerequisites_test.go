@@ -337,6 +337,7 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 // TestQuotaSharedByTwoImages has a quota with room for one of two images: others pass the
 // second one.
 func TestQuotaSharedByTwoImages(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)

@@ -120,6 +120,7 @@ func requireWaitsWithoutSlot(t *testing.T, ns string, refusal client.Object, rea
 // TestQuotaOfDataVolumes wants an image whose DataVolume a quota refuses to wait without a
 // slot, and to go on by itself.
 func TestQuotaOfDataVolumes(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	ns := env.CreateHomeNamespace(t)
 	quota := createQuota(t, ns, corev1.ResourceList{"count/datavolumes.cdi.kubevirt.io": resource.MustParse("0")})
 	requireWaitsWithoutSlot(t, ns, quota, v1alpha1.ReasonQuotaExceeded, "exceeded quota: quota")
@@ -154,6 +155,7 @@ func refuseImports(t *testing.T, ns string, validation admissionv1.Validation) *
 // TestDenialByForeignPolicyIsReported wants the message of another admission policy on the
 // image, which waits without a slot and goes on by itself.
 func TestDenialByForeignPolicyIsReported(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	ns := env.CreateHomeNamespace(t)
 	binding := refuseImports(t, ns, admissionv1.Validation{Expression: "false", Message: "no imports on Sundays"})
 	enforced := func() bool { return isRejectedWith(t, newBlankDataVolume(ns), "no imports on Sundays") }

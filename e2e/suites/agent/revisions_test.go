@@ -104,6 +104,7 @@ func TestSourceChangedToAFailingOne(t *testing.T) {
 
 // TestSourceChangedBackDownloadsNothing wants existing revisions to be used again.
 func TestSourceChangedBackDownloadsNothing(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	t.Run("to a ready revision", func(t *testing.T) {
 		env.SetPolicy(t, testenv.NewPolicy())
 		history := env.ObserveTest(t)

@@ -22,6 +22,7 @@ import (
 // TestUnknownFieldsAreRefused gives the cluster the CRD of an older CDI, which drops the
 // checksum in silence: an image with one waits, and goes on once CDI is upgraded.
 func TestUnknownFieldsAreRefused(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	// An attempt that is refused backs off for longer than the agent takes the field for known.
 	env.SetPolicy(t, testenv.NewPolicy("retryBackoffDuration", "15s"))
 	history := env.ObserveTest(t)

@@ -68,6 +68,7 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 // A member becomes unreachable while it holds the whole budget. Other members get its share
 // after its grant has ended and its attempts have timed out, never before.
 func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	since := time.Now()
 	shared.setBudget(t, fleetBudget, "")
 	t.Cleanup(func() { shared.setBudget(t, 0, "") })

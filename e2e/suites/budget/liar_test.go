@@ -24,6 +24,7 @@ const excessTolerance = 5 * time.Second
 // A member reports 256 imports and goes on to say so. The others wait for the tolerance,
 // and not again under the next hub. A person cuts the member off, and takes it back.
 func TestLyingMemberHoldsUpOthersOnce(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	// The hub remembers what members of earlier tests claimed.
 	fakes, err := fakemember.Start(t.Context(), shared.FakePlane, "liar", 1)
 	require.NoError(t, err)

@@ -25,6 +25,7 @@ import (
 // end with the window. An agent that does not know windows gets another plan at the opening.
 // Windows open at whole minutes: this one does so two to three minutes after the start.
 func TestRolloutWaitsForWindow(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	since := time.Now()
 	opens := since.UTC().Truncate(time.Minute).Add(3 * time.Minute)
 	closes := opens.Add(policy.MinWindowDuration)

@@ -81,6 +81,7 @@ func chartPath(t *testing.T, path string) string {
 // TestHelmLifecycle installs the previous release, upgrades it without a loss, uninstalls it,
 // which leaves the images, and installs it again, which adopts them.
 func TestHelmLifecycle(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	s := startHelmCluster(t)
 	namespace := []string{"--namespace", program.AgentNamespace}
 	run := func(args ...string) { t.Helper(); s.requireHelm(t, append(args, namespace...)...) }

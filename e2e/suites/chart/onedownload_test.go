@@ -108,6 +108,7 @@ func TestOneDownloadPolicy(t *testing.T) {
 // TestOneDownloadPolicyInEarlierVersions installs the chart's policies in the versions of
 // MutatingAdmissionPolicy before v1, as far as the API server serves them on request.
 func TestOneDownloadPolicyInEarlierVersions(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	served := func(version string) bool {
 		plane, err := controlplane.Start(t.Context(), controlplane.Options{Name: "maps" + version, APIServerArgs: []string{"--runtime-config=admissionregistration.k8s.io/" + version + "=true", "--feature-gates=MutatingAdmissionPolicy=true"}})
 		require.NoError(t, err)

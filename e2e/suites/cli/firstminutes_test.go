@@ -172,7 +172,7 @@ func TestFirstFiveMinutes(t *testing.T) {
 // testKilled: a fleet that is killed takes all its processes with it, the next up cleans up, and
 // one whose directory is removed ends by itself. It starts a second fleet.
 func (n *newcomer) testKilled(t *testing.T, servers []string) {
-	testenv.RunInTurn(t, 0, 3)
+	testenv.RunInTurn(t, 0)
 	var state struct{ Pid int }
 	text, err := os.ReadFile(filepath.Join(n.dir, "state.json"))
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func isOutcomeWrite(o v1alpha1.Outcome) func(faults.Write) bool {
 }
 
 func TestPausedBeforeSlotWrite(t *testing.T) {
-	testenv.RunInTurn(t, 0, leaseTurns)
+	testenv.RunInTurn(t, 0)
 	ns, o, a := freezeLeaderAt(t, addsSlot)
 	first, second := env.NewImage(ns, "first", "/ok/first.qcow2"), env.NewImage(ns, "second", "/hang/second.qcow2")
 	env.Create(t, first)
@@ -65,7 +65,7 @@ func TestPausedBeforeSlotWrite(t *testing.T) {
 // TestPausedBeforeCreateOfFreedSlot: when the held DataVolume reaches the API server,
 // another leader has created it, freed the slot, and deleted the image.
 func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
-	testenv.RunInTurn(t, 1, leaseTurns)
+	testenv.RunInTurn(t, 1)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	first, second := env.NewImage(ns, "first", "/ok/first.qcow2"), env.NewImage(ns, "second", "/hang/second.qcow2")
 	env.Create(t, first)
@@ -85,7 +85,7 @@ func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
 // TestPausedBeforeCreateOfEndedAttempt: the attempt has failed, and its slot is still taken
 // because one of its claims is left.
 func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
-	testenv.RunInTurn(t, 2, leaseTurns)
+	testenv.RunInTurn(t, 2)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	fails := env.NewImage(ns, "fails", "/servererror/5s/fails.qcow2")
 	env.Create(t, fails)
@@ -124,7 +124,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 }
 
 func TestPausedBeforeOutcomeWrite(t *testing.T) {
-	testenv.RunInTurn(t, 3, leaseTurns)
+	testenv.RunInTurn(t, 3)
 	for name, test := range map[string]struct {
 		path    string
 		outcome v1alpha1.Outcome
@@ -152,7 +152,7 @@ func TestPausedBeforeOutcomeWrite(t *testing.T) {
 }
 
 func TestPausedBeforeDataVolumeDelete(t *testing.T) {
-	testenv.RunInTurn(t, 4, leaseTurns)
+	testenv.RunInTurn(t, 4)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodDelete, "datavolumes", false))
 	img := env.NewImage(ns, "image", "/flaky/1/i.qcow2")
 	env.Create(t, img)
@@ -169,7 +169,7 @@ func TestPausedBeforeDataVolumeDelete(t *testing.T) {
 
 // TestPausedBeforeFinalizerRemoval: a new image of the same name keeps its finalizer.
 func TestPausedBeforeFinalizerRemoval(t *testing.T) {
-	testenv.RunInTurn(t, 5, leaseTurns)
+	testenv.RunInTurn(t, 5)
 	ns, o, a := freezeLeaderAt(t, func(w faults.Write) bool {
 		return faults.MatchWrite(http.MethodPatch, "vmdiskimages", false)(w) && !strings.Contains(string(w.Body), v1alpha1.FinalizerImage)
 	})
@@ -195,7 +195,7 @@ func TestPausedBeforeFinalizerRemoval(t *testing.T) {
 // TestPausedBeforeSnapshotCreate: when the held VolumeSnapshot reaches the API server,
 // another leader has created its own, or has deleted the image.
 func TestPausedBeforeSnapshotCreate(t *testing.T) {
-	testenv.RunInTurn(t, 6, leaseTurns)
+	testenv.RunInTurn(t, 6)
 	for _, deleted := range []bool{false, true} {
 		ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "volumesnapshots", false))
 		img := env.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")

@@ -28,10 +28,6 @@ import (
 
 var env *testenv.Env
 
-// leaseTurns is the number of runs that see all tests which pause a leader past its Lease. The
-// model of agent/ledger has all of their interleavings.
-const leaseTurns = 3
-
 func TestMain(m *testing.M) { testenv.RunTests(m, &env, member.Options{Name: "crash"}, false) }
 
 func newPolicy(concurrency string) map[string]string {

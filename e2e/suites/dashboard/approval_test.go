@@ -10,11 +10,13 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // What is approved is the version that was shown: a newer one is said, and cannot be approved
 // from this dialog.
 func TestApprovalIsOfTheVersionShown(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	f := openHub(t)
 	img := f.createWaiting(t, "republished")
 	p := f.openSignedIn(t, anna, "/rollouts/republished?do=approve")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 const (
@@ -40,6 +41,7 @@ var largePages = []page{
 
 // TestLargeFleet opens each page over 1,000 clusters with 200 images each.
 func TestLargeFleet(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	p := openStanding(t, playedfleet.Large)
 	for _, of := range largePages {
 		t.Run(of.name, func(t *testing.T) {
@@ -85,6 +87,7 @@ var scrollMatrix = fmt.Sprintf(`new Promise((resolve) => {
 
 // TestScrolling compares scrolling 200,000 cells with scrolling those of 41 clusters, in one run.
 func TestScrolling(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	frame := map[string]float64{}
 	for _, scenario := range []string{playedfleet.Healthy, playedfleet.Large} {
 		opened := chromium.OpenPage(t, openStanding(t, scenario).options())

@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // refuseReads answers the read API with an error.
@@ -50,6 +51,7 @@ func TestUnavailableHub(t *testing.T) {
 // When nothing answers, that is dimmed, with its age. Then both go on without the page being loaded
 // again.
 func TestLostStream(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	p := openOwn(t, playedfleet.Healthy, "")
 	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
 	opened.Visit(t, "/clusters")

@@ -42,6 +42,7 @@ func isDeployment(w faults.Write) bool { return strings.Contains(w.Path, "/deplo
 // TestInstallAttemptsAreBounded shows that the hub bounds its attempts to install into a
 // member that rejects the Deployment.
 func TestInstallAttemptsAreBounded(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	s := shared
 	var tried atomic.Int32
 	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {
@@ -120,6 +121,7 @@ func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 // TestReleaseOfKilledHubIsRecovered kills the hub during an install. The next hub
 // completes the pending release.
 func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	s := shared
 	reached := s.holdRelease(t)
 	s.optIn(t)
@@ -172,6 +174,7 @@ func (s *testHub) writeKubeconfig(t *testing.T, cfg *rest.Config) {
 // TestPausedHubIsFenced pauses a hub during an install until another hub leads. It writes
 // nothing more when it wakes.
 func TestPausedHubIsFenced(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	s := shared
 	ctx := context.Background()
 	reached := make(chan struct{})
@@ -274,6 +277,7 @@ func TestOptedOutWhileInstalling(t *testing.T) {
 // TestUnrecordedRelease covers that Helm returns no error if it cannot record a release
 // as deployed.
 func TestUnrecordedRelease(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	s := shared
 	var lost atomic.Bool
 	s.edgeProxy.SetBeforeHook(func(w faults.Write) error {

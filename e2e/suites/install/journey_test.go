@@ -121,6 +121,7 @@ func TestForeignReleaseIsAdoptedByAnnotation(t *testing.T) {
 // TestForeignObjectsAreKept uses an agent without a Helm release, as from a GitOps tool
 // that applies manifests.
 func TestForeignObjectsAreKept(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	s := shared
 	t.Cleanup(func() { s.resetEdge(t) })
 	s.runHelm(t, true, "install", agentRelease, chartDir(t), "--create-namespace", "--set", "image.tag=dev")
@@ -155,6 +156,7 @@ func TestNewerAgentIsKept(t *testing.T) {
 // TestHubUpgradeUpgradesAgents shows that an upgraded hub upgrades the agents that it
 // installed to its own version, CRDs first.
 func TestHubUpgradeUpgradesAgents(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	s := shared
 	restartHub := func(ctx context.Context, version string) {
 		t.Helper()

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/resource"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/registration"
@@ -32,18 +34,15 @@ const (
 	far  = "far"
 )
 
-var sharedFleet *processFleet
-
-func TestMain(m *testing.M) {
-	testenv.RunTestsWith(m, func(ctx context.Context) (func() error, error) {
-		sharedFleet = &processFleet{members: map[string]*member.Member{}, agents: map[string]*program.Agent{}}
-		return sharedFleet.stop, sharedFleet.start(ctx)
-	})
-}
-
+// Only the turn of the journeys pays for their clusters.
 func TestJourneys(t *testing.T) {
+	testenv.RunInTurn(t, 1)
+	ctrl.SetLogger(logr.Discard())
+	f := &processFleet{members: map[string]*member.Member{}, agents: map[string]*program.Agent{}}
+	t.Cleanup(func() { require.NoError(t, f.stop()) })
+	require.NoError(t, f.start(context.Background()))
 	for _, journey := range fleetjourneys.Journeys {
-		t.Run(journey.Name, func(t *testing.T) { journey.Run(t, sharedFleet) })
+		t.Run(journey.Name, func(t *testing.T) { journey.Run(t, f) })
 	}
 }
 

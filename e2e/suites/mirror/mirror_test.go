@@ -69,6 +69,7 @@ func TestSiteDownloadsOnce(t *testing.T) {
 // TestMirrorThatDies: a mirror is killed in the middle of all downloads. The other sites finish
 // without it; its site goes on from what it has cached when it is back.
 func TestMirrorThatDies(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	requireNginx(t)
 	mirrors, port := shared.startMirrors(t)
 	shared.resetCounts(meetAtSites())
@@ -107,6 +108,7 @@ func TestMirrorThatDies(t *testing.T) {
 
 // TestGroupLimitsMirrors: a group of fleetSources limits one mirror, another all of them.
 func TestGroupLimitsMirrors(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	requireNginx(t)
 	_, port := shared.startMirrors(t)
 	shared.resetCounts(nil)

@@ -32,6 +32,7 @@ const (
 // TestDeadMemberDoesNotDelayOthers shows that one dead member among twenty delays no
 // other, before and after the hub detects it.
 func TestDeadMemberDoesNotDelayOthers(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	dead := shared.Fakes.List[fakeCount-1].Name
 	away := shared.fakeLinks[dead]
 	t.Cleanup(func() {

@@ -20,6 +20,7 @@ import (
 const reachableFake = "fake-0"
 
 func TestUnreachableMember(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	away := shared.Members[bergen].Link
 	shared.Members[bergen].CreateImageForTest(t, "cut-off")
 	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))

@@ -32,6 +32,7 @@ import (
 // present state and applies the newest plan, and that the hub accepts nothing older than
 // what it has. The hub is not restarted.
 func TestMemberRestoredFromBackup(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	s := shared.Members[bergen]
 	s.CreateImageForTest(t, "before-the-backup")
 	shared.AwaitMember(t, bergen, "healthy, with an image", isHealthy, hasBudget(2), hasImages(1))
@@ -66,6 +67,7 @@ func TestMemberRestoredFromBackup(t *testing.T) {
 // again by itself. Otherwise its watches would stay silent until the member's
 // resourceVersions caught up.
 func TestWatchesResumeAfterRestore(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	s := shared.Members[lab]
 	if s.Agent != nil {
 		s.stopAgent(t) // it would write

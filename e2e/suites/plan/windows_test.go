@@ -26,6 +26,7 @@ func windowAt(opens time.Time) string {
 // Windows open and close at whole minutes: the first closes in 90 to 150 seconds, the second
 // opens two minutes later.
 func TestWindowEndsNothing(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	closes := time.Now().UTC().Add(30 * time.Second).Truncate(time.Minute).Add(2 * time.Minute)
 	reopens := closes.Add(2 * time.Minute)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "windows", "["+windowAt(closes.Add(-policy.MinWindowDuration))+", "+windowAt(reopens)+"]"))

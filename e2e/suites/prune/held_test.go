@@ -202,6 +202,7 @@ func TestRecreatedImageSurvivesDelayedDeletion(t *testing.T) {
 // Whatever the agent's cache shows, nothing is deleted that a machine has come to name
 // meanwhile, or whose prune was undone.
 func TestPruneWithStaleAgentCache(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	in := shared.Members[island]
 	in.createLeftoverImages(t, "stale-held", "stale-undone", "stale-withdrawn", "stale-goes")
 	held, goes := in.GetImage(t, "stale-held"), in.GetImage(t, "stale-goes")

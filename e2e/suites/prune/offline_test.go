@@ -21,6 +21,7 @@ import (
 // carries out by itself what it had taken up. One that is not heard of is unknown to a
 // report.
 func TestDarkMemberIsNotPruned(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	t.Parallel()
 	in, other := shared.Members[island], shared.Members[edge]
 	in.createLeftoverImages(t, "dark-during", "dark-alone", "dark-late")

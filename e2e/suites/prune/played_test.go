@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // reportedImage is an image of a plan that a member tells of, unreferenced since a time by
@@ -53,6 +54,7 @@ func TestReportsWithClockSkew(t *testing.T) {
 // A cluster that has not answered is unknown, why is said, and nothing of it is a
 // candidate; it is waited for until the deadline, and no longer than it is asked.
 func TestUnresponsiveClustersInReport(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	t.Parallel()
 	const ring = "answer-ring"
 	lights := shared.startFakes(t, "answer", 3, func(i int, m *fakemember.Member) {

@@ -83,6 +83,7 @@ func (s *testFleet) getKubeconfigSecret(t *testing.T) *corev1.Secret {
 // TestJoinPushCommand shows that one command installs the agent and connects the hub to
 // it, with only the account that the chart created.
 func TestJoinPushCommand(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)
@@ -176,6 +177,7 @@ func (s *testFleet) requireLabels(t *testing.T, want labelSet) {
 // TestJoinPullCommand shows that one command creates a join token on the hub, installs
 // the agent with it, and that the agent then registers without confirmation.
 func TestJoinPullCommand(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)
@@ -214,6 +216,7 @@ func TestJoinPullCommand(t *testing.T) {
 // TestJoinCommandConfirmsKey shows that without automatic acceptance the command prints
 // the key of the agent that asks to register, and that its user can decline.
 func TestJoinCommandConfirmsKey(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func newPage(agent *fakeAgent, name string, images ...v1alpha1.ReportedImage) *v1alpha1.ClusterReport {
@@ -70,6 +71,7 @@ func hubMemory(t *testing.T) float64 {
 
 // TestMemberCannotFillTheHub writes as the agent of a member what no agent writes.
 func TestMemberCannotFillTheHub(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	agent, _, _ := registerFakeAgent(t, "flood")
 	ctx := t.Context()
 	t.Run("metadata", func(t *testing.T) { requireMetadataBounded(t, agent) })

@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // requireSecret wants a Secret of the agent's namespace to be there, or not to be.
@@ -62,6 +63,7 @@ func TestLeaveCommandInPullMode(t *testing.T) {
 // TestLeaveCommandInPushMode shows that the Secret goes first, which would make the MemberCluster
 // again, and the hub's tokens last, with which it removes its plan.
 func TestLeaveCommandInPushMode(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	s := shared
 	term := s.openTerminal(t)
 	s.nameMember(t)

@@ -21,6 +21,7 @@ import (
 // it wakes when another leads and overwrites nothing. The new leader is then paused while
 // it is revoked, and is refused when it wakes.
 func TestPausedAgentWritesNothingStale(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	s := shared
 	here, err := faults.StartProxy(s.member.ControlPlane.Config())
 	require.NoError(t, err)

@@ -159,6 +159,7 @@ func TestHeartbeatWritesOnlyTheRoot(t *testing.T) {
 }
 
 func TestOneChangeRewritesOnePage(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	const images = 300
 	ns := createImages(t, images)
 	a := startReporter(t, noHeartbeatArg)

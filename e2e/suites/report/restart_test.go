@@ -104,6 +104,7 @@ func TestKilledBetweenPageAndRoot(t *testing.T) {
 
 // TestOnlyTheLeaderReports wants the second agent to report only when the leader is gone.
 func TestOnlyTheLeaderReports(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	ns := createImages(t, 3)
 	// Long Leases: no leader loses its Lease for another reason.
 	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
@@ -181,6 +182,7 @@ func TestMailboxCRDsInstalledLater(t *testing.T) {
 // TestClusterRestoredUnderARunningAgent restores a backup. The hub may have the reports since
 // the backup, so later ones have to be newer, although no watch event shows the restore.
 func TestClusterRestoredUnderARunningAgent(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	plane, c := startBareCluster(t, "restored", nil, "--report-heartbeat=1s")
 	img := env.NewImage(program.AgentNamespace, "image", "/ok/a")
 	require.NoError(t, c.Create(t.Context(), img))

@@ -25,6 +25,7 @@ import (
 // one of them brings the mailbox's CRDs, and the agent reads the fleet's ConfigMap as its
 // own cluster's.
 func TestHubClusterAsMember(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	const itself = "itself"
 	plane := shared.Plane
 	require.NoError(t, program.InstallAgent(t.Context(), plane, map[string]any{

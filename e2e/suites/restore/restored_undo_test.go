@@ -19,6 +19,7 @@ import (
 // start again although the restored hub requests it: the member remembers the undo and
 // reports it.
 func TestRestoredHubDoesNotPruneUndone(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	h := shared.startHub(t, nil)
 	const name = "undone"
 	createImage(t, shared.realMember.Client(), name)

@@ -19,7 +19,7 @@ import (
 // What a member lacks, and only a person can give it, is in the status of the FleetDiskImage.
 // It is stalled while no other cluster proceeds, and goes on once the member has it.
 func TestRolloutNamesWhatMembersLack(t *testing.T) {
-	testenv.RunInTurn(t, 0, slowTurns)
+	testenv.RunInTurn(t, 0)
 	t.Parallel()
 	const missing = "blocked-images"
 	img := shared.newFleetImage("blocked", bergen, frankfurt)

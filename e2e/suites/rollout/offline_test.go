@@ -18,7 +18,7 @@ import (
 // newest version, and never gets one that was superseded meanwhile. One that goes
 // dark on its way lets the next one begin.
 func TestRolloutSkipsOfflineMember(t *testing.T) {
-	testenv.RunInTurn(t, 1, slowTurns)
+	testenv.RunInTurn(t, 1)
 	t.Parallel()
 	all := []string{bergen, edge, frankfurt, island, lab}
 	img := shared.newFleetImage("offline", all...)

@@ -34,10 +34,6 @@ const (
 	island    = "island"
 )
 
-// slowTurns is the number of runs that see all tests which wait for discovery or silence: each
-// takes a minute, and hub/rollout and hub/plan decide their cases without it.
-const slowTurns = 3
-
 // labelSite is on every MemberCluster, with its name; labelRing selects the canaries.
 const (
 	labelSite = "site"

@@ -23,7 +23,7 @@ import (
 // TestRolloutWaitsForMemberThatKnowsItsFields has a member whose CustomResourceDefinition is older:
 // its API server would drop the headers, and the download would fail without them.
 func TestRolloutWaitsForMemberThatKnowsItsFields(t *testing.T) {
-	testenv.RunInTurn(t, 2, slowTurns)
+	testenv.RunInTurn(t, 2)
 	t.Parallel()
 	const field = "extraHeaders"
 	older := shared.Members[frankfurt].Client()

@@ -23,8 +23,6 @@ const (
 	fakeCount = 7
 	// leaseDuration is as short as a busy machine can renew it.
 	leaseDuration = 15 * time.Second
-	// leaseTurns is the number of runs that see all tests which wait for a Lease or a watchdog.
-	leaseTurns = 3
 )
 
 var replicaNames = []string{"one", "two", "three"}

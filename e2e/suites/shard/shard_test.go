@@ -34,7 +34,7 @@ func movedMembers(before, after map[string]string) (list []string) {
 // TestReplicaKilled shows that only the members of a killed replica move, and that all of
 // them are served again.
 func TestReplicaKilled(t *testing.T) {
-	testenv.RunInTurn(t, 0, leaseTurns)
+	testenv.RunInTurn(t, 0)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	r.Kill()
@@ -65,7 +65,7 @@ func TestReplicaKilled(t *testing.T) {
 // elected and has its members. It exits when it wakes, before it plans anything beside
 // the other.
 func TestElectedReplicaPausedPastLease(t *testing.T) {
-	testenv.RunInTurn(t, 1, leaseTurns)
+	testenv.RunInTurn(t, 1)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r, others := shared.electedReplica(t), shared.otherReplicas(t)
 	require.NoError(t, r.Pause(t.Context()))
@@ -91,7 +91,7 @@ func TestElectedReplicaPausedPastLease(t *testing.T) {
 // expired by its own clock. The other, like a frozen virtual machine, does not: it continues to
 // sync members that another replica syncs. No version falls.
 func TestReplicasPausedPastLease(t *testing.T) {
-	testenv.RunInTurn(t, 2, leaseTurns)
+	testenv.RunInTurn(t, 2)
 	longLease := shared.otherReplicas(t)[1]
 	shared.replaceReplica(t, longLease, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=50m")
 	before := shared.awaitBalanced(t, replicaNames...)
@@ -125,7 +125,7 @@ func TestReplicasPausedPastLease(t *testing.T) {
 // TestReplicaWithoutHubAPI shows that a replica cut off from the hub's API server, but
 // not from its members, stops syncing them by itself and resumes once it is back.
 func TestReplicaWithoutHubAPI(t *testing.T) {
-	testenv.RunInTurn(t, 3, leaseTurns)
+	testenv.RunInTurn(t, 3)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	mine := membersOf(before, r.name)
@@ -150,7 +150,7 @@ func TestReplicaWithoutHubAPI(t *testing.T) {
 
 // TestReplicaWithoutOneMember shows that a member moves to a replica that reaches it.
 func TestReplicaWithoutOneMember(t *testing.T) {
-	testenv.RunInTurn(t, 4, leaseTurns)
+	testenv.RunInTurn(t, 4)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	member := membersOf(before, r.name)[0]
@@ -193,7 +193,7 @@ func TestReplicaWithoutOneMember(t *testing.T) {
 // while others do, loses them all and gets no others. A new process with its name counts
 // as another replica.
 func TestReplicaWithoutItsMembers(t *testing.T) {
-	testenv.RunInTurn(t, 5, leaseTurns)
+	testenv.RunInTurn(t, 5)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r := shared.otherReplicas(t)[0]
 	for member := range before {
@@ -313,7 +313,7 @@ func TestHubAPIServerRestart(t *testing.T) {
 }
 
 func TestAllReplicasRestart(t *testing.T) {
-	testenv.RunInTurn(t, 6, leaseTurns)
+	testenv.RunInTurn(t, 6)
 	before := shared.awaitBalanced(t, replicaNames...)
 	for _, r := range shared.replicas {
 		r.Kill()

@@ -36,6 +36,7 @@ func blankDisk(name string) v1alpha1.Disk {
 // TestDataDisks takes a machine with disks of two images and a blank one through its life: it
 // waits for each, holds their images, keeps what is removed, and leaves nothing.
 func TestDataDisks(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	root := sharedImage(t)

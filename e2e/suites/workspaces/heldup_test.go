@@ -196,6 +196,7 @@ func TestRootDiskWithoutAccessModes(t *testing.T) {
 
 // TestUnschedulableInstance wants the sentence of the scheduler.
 func TestUnschedulableInstance(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Overlay = newOverlay(`{"template": {"spec": {"nodeSelector": {"zone": "nowhere"}}}}`)

@@ -52,6 +52,7 @@ func TestVMWaitsForItsImage(t *testing.T) {
 }
 
 func TestVMWithoutRightToCreateItsImage(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
@@ -112,6 +113,7 @@ func TestVMRecoversFromFailedImage(t *testing.T) {
 // TestVMDeletedDuringImport wants the import to go on: other VMs may reference the image, and
 // the download has cost egress.
 func TestVMDeletedDuringImport(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := env.NewSnapshottedImage(farm, "image", "/ok/15s/a")
@@ -145,6 +147,7 @@ func cloneSourceOf(dv *cdiv1.DataVolume) string { return dv.Annotations[v1alpha1
 // TestImageChangedBeforeRootDiskExists wants the pin to be dropped and the unfinished clone to
 // be deleted.
 func TestImageChangedBeforeRootDiskExists(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	ns := env.CreateNamespace(t)
 	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
 	env.Create(t, one, other)
@@ -216,6 +219,7 @@ func TestImageChangedAfterRootDiskExists(t *testing.T) {
 // TestDeletedRootDiskIsCloned wants a new clone of the pinned revision, though the image serves
 // another one.
 func TestDeletedRootDiskIsCloned(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))

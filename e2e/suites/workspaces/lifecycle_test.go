@@ -124,6 +124,7 @@ func newNamespace(name string) *corev1.Namespace {
 // TestVMNamespaceDeleted deletes the namespace of running VMs: it goes, and images are
 // released.
 func TestVMNamespaceDeleted(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
@@ -139,6 +140,7 @@ func TestVMNamespaceDeleted(t *testing.T) {
 // TestImageNamespaceDeleted deletes the namespace of images that VMs elsewhere use: it goes.
 // VMs with a disk keep running and can be restarted; others wait.
 func TestImageNamespaceDeleted(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
@@ -177,6 +179,7 @@ func TestDeletedKubeVirtVMIsRecreated(t *testing.T) {
 // TestDeletedCloudInitSecretIsRecreated wants the Secret back at the next start of the VM: the
 // agent does not watch Secrets.
 func TestDeletedCloudInitSecretIsRecreated(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Users = []v1alpha1.User{{Name: "demo", PlainTextPasswd: "demo-pwd"}}
@@ -254,6 +257,7 @@ func TestLongAndUnusualNames(t *testing.T) {
 // TestTakenNamesAreLeftAlone wants foreign objects under the names of a VM's children to be left
 // alone, and the VM to go on when they are deleted.
 func TestTakenNamesAreLeftAlone(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	byMachine, byDisk, bySecret := testenv.NewMachine(ns, "by-machine", sharedImage(t)), testenv.NewMachine(ns, "by-disk", sharedImage(t)), testenv.NewMachine(ns, "by-secret", sharedImage(t))
@@ -394,7 +398,7 @@ func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns strin
 // runs. The API server ignores admission policies, which the agent reports once imports are
 // possible.
 func TestOperatorsInstalledLater(t *testing.T) {
-	testenv.RunInTurn(t, 0, 3) // it starts a cluster of its own
+	testenv.RunInTurn(t, 0) // it starts a cluster of its own
 	s, err := testenv.Start(context.Background(), member.Options{
 		Name: "bare", WithoutCDI: true, WithoutSnapshots: true,
 		APIServerArgs: []string{"--disable-admission-plugins=ValidatingAdmissionPolicy"},

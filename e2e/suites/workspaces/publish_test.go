@@ -131,6 +131,7 @@ func TestPlainMachinesBootFromPublishedImage(t *testing.T) {
 // TestPublishedImageMovesOn changes the source of a published image while clones are in flight, and
 // deletes it then.
 func TestPublishedImageMovesOn(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	t.Parallel()
 	ns, other := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := publishedImage(ns, "ubuntu-24", "/ok/100ms/first")
@@ -178,6 +179,7 @@ func TestPublishedImageMovesOn(t *testing.T) {
 // TestForeignDataSourceIsLeftAlone wants condition Published to say so, and the image to be
 // published once the name is free; and two images to be published under one name, one at a time.
 func TestForeignDataSourceIsLeftAlone(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	foreign := dataSourceOf(ns)

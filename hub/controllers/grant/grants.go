@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
@@ -291,6 +292,7 @@ func (r *Reconciler) writeGrants(ctx context.Context, grants []*v1alpha1.Transfe
 		if g.ResourceVersion == "" {
 			failed[i] = r.Live.Create(ctx, g)
 		} else {
+			ownership.Untrack(g)
 			failed[i] = r.Live.Update(ctx, g)
 		}
 		if failed[i] == nil {

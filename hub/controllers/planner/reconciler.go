@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
@@ -303,10 +304,12 @@ func (r *Reconciler) createNamespace(ctx context.Context, member *v1alpha1.Membe
 }
 
 // createOrUpdate creates an object, or updates it against the resourceVersion that it bears.
+// Only the hub writes it.
 func (r *Reconciler) createOrUpdate(ctx context.Context, o client.Object) error {
 	if o.GetResourceVersion() == "" {
 		return r.Create(ctx, o)
 	}
+	ownership.Untrack(o)
 	return r.Update(ctx, o)
 }
 

@@ -1,5 +1,5 @@
-// Package ownership tells who keeps a field of an object as it is: a GitOps controller would
-// write its own value again.
+// Package ownership tells who keeps a field of an object as it is, since a GitOps controller
+// would write its own value again. Untrack is for objects that have no such fields.
 package ownership
 
 import (
@@ -175,9 +175,9 @@ func sourceOf(object metav1.Object) string {
 }
 
 // Untrack has the next update of an object drop its managed fields. The API server keeps none
-// from then on, until somebody applies the object. It is for the objects of mailboxes, which
-// programs write whole: managed fields double what a root of many pages costs an API server, and
-// pass through every watch.
+// from then on, until somebody applies the object. It is for objects that one program writes
+// whole, as those of mailboxes: managed fields double what a root of many pages costs an API
+// server, and pass through every watch.
 func Untrack(object metav1.Object) {
 	object.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 }

@@ -93,13 +93,19 @@ var agentValues = map[string]any{
 	"hub":    map[string]any{"serviceAccount": map[string]any{"create": true}},
 }
 
+// InstallChart installs the agent's chart with an account for the hub, or sets right what a test
+// has changed of it.
+func (m *Member) InstallChart(ctx context.Context) error {
+	return program.InstallAgent(ctx, m.ControlPlane, agentValues)
+}
+
 // setUp installs the agent's chart, opens the ways between hub and member, and starts the agent.
 func (m *Member) setUp(ctx context.Context, hub *controlplane.ControlPlane) (err error) {
 	m.InstantImporter().AllowFinishes(1 << 20)
 	if m.WithWatch, err = client.NewWithWatch(m.ControlPlane.Config(), client.Options{Scheme: testenv.NewScheme()}); err != nil {
 		return err
 	}
-	if err := program.InstallAgent(ctx, m.ControlPlane, agentValues); err != nil {
+	if err := m.InstallChart(ctx); err != nil {
 		return err
 	}
 	if m.options.Observe {

@@ -73,12 +73,7 @@ func TestLeaveCommandInPushMode(t *testing.T) {
 		require.NoError(t, client.IgnoreNotFound(s.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: given.Namespace, Name: given.Name}})))
 	})
 	term.MustRun(t, s.documentedCommand(t, "push"))
-	access := &corev1.Secret{}
-	require.NoError(t, s.member.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: "ot-hub-access"}, access))
-	t.Cleanup(func() { // the other tests' hub needs it
-		access.ResourceVersion, access.UID = "", ""
-		require.NoError(t, s.member.Create(context.Background(), access))
-	})
+	s.requireSecret(t, "ot-hub-access", true)
 
 	said := term.MustRun(t, "kubectl ot leave "+s.memberName+" --member frankfurt -y")
 	assert.Contains(t, said, "has left the fleet")

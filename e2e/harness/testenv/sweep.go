@@ -19,7 +19,7 @@ const (
 	LongVariable = "OT_FLEET_LONG"
 	// sweepShares is the number of runs that see all points of a sweep.
 	sweepShares = 10
-	// turns is the number of runs that see all tests which take turns.
+	// turns is the number of runs that see all tests, pages and cases which take turns.
 	turns = 3
 )
 
@@ -28,17 +28,20 @@ func IsLong() bool { return os.Getenv(LongVariable) != "" }
 
 // SweepShare returns the points of a sweep that this run takes: every tenth one, so that
 // ten consecutive commits see all of them, and at least one.
-func SweepShare[T any](points []T) []T { return ShareInTurns(points, sweepShares) }
+func SweepShare[T any](points []T) []T { return shareOf(points, sweepShares) }
 
-// ShareInTurns returns the points that this run takes: of so many consecutive runs, each takes
+// TurnShare returns a third of the points, of a sweep that is cheaper or matters more.
+func TurnShare[T any](points []T) []T { return shareOf(points, turns) }
+
+// shareOf returns the points that this run takes: of so many consecutive runs, each takes
 // other ones, and at least one, and together they take all.
-func ShareInTurns[T any](points []T, turns int) []T {
+func shareOf[T any](points []T, runs int) []T {
 	if IsLong() || len(points) == 0 {
 		return points
 	}
-	turns = min(turns, len(points))
+	runs = min(runs, len(points))
 	var share []T
-	for i := sweepNumber() % turns; i < len(points); i += turns {
+	for i := sweepNumber() % runs; i < len(points); i += runs {
 		share = append(share, points[i])
 	}
 	return share

@@ -51,12 +51,9 @@ func checkWidth(t *testing.T, p *browser.Page, what string) {
 // maxNodes bounds the elements of a page, whatever the size of the fleet.
 const maxNodes = 4000
 
-// pageTurns is how many runs see all pages in each circumstance. Each run sees all of them on a
-// bad day.
-const pageTurns = 3
-
+// TestPages shows all pages on a bad day in each run, and a third of them on a good one.
 func TestPages(t *testing.T) {
-	for scenario, shown := range map[string][]page{playedfleet.Burning: pages, playedfleet.Healthy: testenv.ShareInTurns(pages, pageTurns)} {
+	for scenario, shown := range map[string][]page{playedfleet.Burning: pages, playedfleet.Healthy: testenv.TurnShare(pages)} {
 		p := openStanding(t, scenario)
 		for _, of := range shown {
 			t.Run(scenario+"/"+of.name, func(t *testing.T) {
@@ -69,7 +66,7 @@ func TestPages(t *testing.T) {
 // A fleet without members has pages without rows: none of them is empty of words.
 func TestPagesOfAnEmptyFleet(t *testing.T) {
 	p := openStanding(t, playedfleet.Empty)
-	for _, of := range testenv.ShareInTurns(pages, pageTurns) {
+	for _, of := range testenv.TurnShare(pages) {
 		if of.name == "rollout" || of.name == "cluster" || of.name == "image" || of.name == "report" {
 			continue // there is none
 		}
@@ -85,7 +82,7 @@ func TestPagesOfAnEmptyFleet(t *testing.T) {
 // window, and at 200 %.
 func TestAccessibility(t *testing.T) {
 	p := openStanding(t, playedfleet.Burning)
-	for _, of := range testenv.ShareInTurns(pages, pageTurns) {
+	for _, of := range testenv.TurnShare(pages) {
 		for _, dark := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/dark=%v", of.name, dark), func(t *testing.T) {
 				o := p.options()

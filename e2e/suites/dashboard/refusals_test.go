@@ -33,7 +33,7 @@ func TestRefusalsOnEachPage(t *testing.T) {
 			f := openOwn(t, playedfleet.Burning, "")
 			p := chromium.OpenPage(t, f.options())
 			p.Announce("403 /fleet/v1/", "404 /fleet/v1/", "503 /fleet/v1/", "502 /fleet/v1/", "/fleet/v1/events")
-			for _, is := range testenv.ShareInTurns(pages, pageTurns) {
+			for _, is := range testenv.TurnShare(pages) {
 				if is.path == "/profile" || !is.command {
 					continue // it asks nothing of the hub
 				}

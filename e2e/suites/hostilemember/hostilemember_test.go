@@ -23,8 +23,6 @@ import (
 const (
 	// minCases is how many cases there are at least.
 	minCases = 60
-	// caseTurns is the number of runs that see all cases.
-	caseTurns = 3
 	// roundTripSamples is how many round trips a median is made of.
 	roundTripSamples = 3
 	// maxMeasurements of latency are made before it counts as disturbed: a busy machine
@@ -47,7 +45,7 @@ var (
 func TestHostileMembers(t *testing.T) {
 	cases := allCases()
 	require.GreaterOrEqual(t, len(cases), minCases)
-	cases = testenv.ShareInTurns(cases, caseTurns)
+	cases = testenv.TurnShare(cases)
 	quiet := shared.measureLatency(t)
 	baseline := shared.peakMemory(t)
 	t.Logf("%d cases; undisturbed: %s, %d MiB", len(cases), quiet, baseline>>20)

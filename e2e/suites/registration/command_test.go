@@ -59,8 +59,13 @@ func (s *testFleet) documentedCommand(t *testing.T, mode string, args ...string)
 	require.Equal(t, slices.Repeat(found[:1], 3), found)
 	join, values, ok := strings.Cut(found[0], " -- ")
 	require.True(t, ok, "%s installs no agent", found[0])
-	// Helm removes the hub's account where the values are those of pull mode.
-	t.Cleanup(func() { require.NoError(t, s.member.InstallChart(context.Background())) })
+	if !s.chartChanged { // in pull mode, helm removes the hub's account
+		s.chartChanged = true
+		t.Cleanup(func() {
+			s.chartChanged = false
+			require.NoError(t, s.member.InstallChart(context.Background()))
+		})
+	}
 	join = strings.Replace(join, mode+" "+frankfurt, mode+" "+s.memberName, 1)
 	return strings.Join(append([]string{join}, args...), " ") + " -- " + strings.ReplaceAll(values, "<version>", "v1.2.3") + testChartFlags
 }

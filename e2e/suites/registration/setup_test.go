@@ -28,6 +28,8 @@ type testFleet struct {
 	testCount  int
 	// lastToken is the join token that was used last.
 	lastToken string
+	// chartChanged: the end of the current test installs the chart as it was.
+	chartChanged bool
 }
 
 var scheme = testenv.NewScheme()

@@ -141,13 +141,10 @@ func shorten(value any) string {
 	return string(text)
 }
 
-// corpusTurns is the number of runs that see all cases.
-const corpusTurns = 3
-
 // compare sends this run's share of the cases both ways.
 func (c *corpus) compare(t *testing.T, ns string, atLeast int) {
 	t.Helper()
-	share := testenv.ShareInTurns(c.cases, corpusTurns)
+	share := testenv.TurnShare(c.cases)
 	// As kubectl and the agent do: unknown fields are refused.
 	strict := client.WithFieldValidation(env.Client(), metav1.FieldValidationStrict)
 	accepted, waits, stricter := 0, map[string]int{}, map[string]int{}

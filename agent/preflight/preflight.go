@@ -60,8 +60,10 @@ type Prober struct {
 type probe struct {
 	Source
 	id     uint64
-	ctx    context.Context
 	result image.PreflightResult
+	// ctx and onDone are of the reconcile that asked, and nil when the probe is finished: a
+	// result is kept for as long as its image, and they hold a logger of 2 KiB.
+	ctx    context.Context
 	onDone func()
 }
 
@@ -120,14 +122,13 @@ func (p *Prober) dropLocked(uid types.UID) {
 	delete(p.probes, uid)
 }
 
-// startNextLocked starts the probes whose turn it is. It returns those that need not be
-// run: their server did not answer a moment ago.
-func (p *Prober) startNextLocked() (answered []*probe) {
+// startNextLocked starts the probes whose turn it is. It returns onDone of those that need
+// not be run: their server did not answer a moment ago.
+func (p *Prober) startNextLocked() (answered []func()) {
 	for r, ok := p.queue.Start(); ok; r, ok = p.queue.Start() {
 		next := p.started[r.ID]
 		if p.silent.contains(serverOf(next.Source), time.Now()) {
-			p.finishLocked(next, image.PreflightResult{Known: true})
-			answered = append(answered, next)
+			answered = append(answered, p.finishLocked(next, image.PreflightResult{Known: true}))
 			continue
 		}
 		go p.run(next)
@@ -154,21 +155,23 @@ func (p *Prober) run(asked *probe) {
 	} else {
 		p.silent.forget(serverOf(asked.Source))
 	}
-	p.finishLocked(asked, result)
-	answered := append(p.startNextLocked(), asked)
+	done := p.finishLocked(asked, result)
+	answered := append(p.startNextLocked(), done)
 	p.mu.Unlock()
 	notify(answered)
 }
 
-func (p *Prober) finishLocked(asked *probe, result image.PreflightResult) {
+// finishLocked returns what is called once the lock is released.
+func (p *Prober) finishLocked(asked *probe, result image.PreflightResult) (onDone func()) {
 	p.queue.Finish(asked.id)
 	delete(p.started, asked.id)
-	asked.result = result
+	onDone, asked.ctx, asked.onDone, asked.result = asked.onDone, nil, nil, result
+	return onDone
 }
 
-func notify(answered []*probe) {
-	for _, a := range answered {
-		a.onDone()
+func notify(answered []func()) {
+	for _, onDone := range answered {
+		onDone()
 	}
 }
 

@@ -190,7 +190,7 @@ func (s *memberSetup) enqueueImages(ctx context.Context, n, queued int, image fu
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("creating %d images: %w", n, err)
 	}
-	err := s.awaitCondition(ctx, fmt.Sprintf("%d images wait for a slot", queued), func(ctx context.Context) (bool, error) {
+	err := s.awaitEvery(ctx, scrapeInterval, fmt.Sprintf("%d images wait for a slot", queued), func(ctx context.Context) (bool, error) {
 		ready, err := readMetric(ctx, s.agent, `ot_agent_queue_images{standing="ready"}`)
 		return int(ready) == queued, err
 	})

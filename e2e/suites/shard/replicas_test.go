@@ -78,7 +78,7 @@ func (f *testFleet) awaitBalancedDoing(t *testing.T, do func(), among ...string)
 	t.Helper()
 	var assigned map[string]string
 	var state string
-	require.True(t, testenv.AwaitCondition(t, func() bool {
+	balanced := testenv.AwaitCondition(t, func() bool {
 		do()
 		assigned = map[string]string{}
 		counts := map[string]int{}
@@ -97,7 +97,8 @@ func (f *testFleet) awaitBalancedDoing(t *testing.T, do func(), among ...string)
 			}
 		}
 		return len(assigned) == fakeCount
-	}), "the members are not balanced among %v; logs are in %s:\n%s", among, f.Plane.Dir(), &state)
+	})
+	require.True(t, balanced, "the members are not balanced among %v; logs are in %s:\n%s", among, f.Plane.Dir(), state)
 	return assigned
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,9 +48,10 @@ type Assigner struct {
 	// avoidReplica has the replica that a member must leave, by member.
 	avoidReplica map[string]string
 	// unreachableSince is since when replicas reach none of their members; backoffs are
-	// of those that did so for long.
+	// of those that did so for long. missed is by replica.
 	unreachableSince map[string]time.Time
 	backoffs         map[string]replicaBackoff
+	missed           map[string]missedMembers
 }
 
 // fleetRequest is the only request of the queue.
@@ -91,7 +93,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.backOffReplicas(ctx, d.unreachable, peers, a.Replica.LeaseDuration, time.Now())
+	wait := a.backOffReplicas(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
 	if err != nil {
@@ -112,6 +114,8 @@ type snapshot struct {
 	avoidReplica    map[string]string
 	// backedOff replicas reached none of their members not long ago.
 	backedOff map[string]bool
+	// missed is by replica, of the last decision.
+	missed map[string]missedMembers
 }
 
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
@@ -138,6 +142,7 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s.backedOff = a.activeBackoffs(peers, time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	s.missed = a.missed
 	for member, from := range a.avoidReplica {
 		link := s.links[v1alpha1.MemberNamespacePrefix+member]
 		if link == nil || link.Spec.Replica != from {
@@ -155,8 +160,10 @@ type decision struct {
 	links []linkChange
 	// members by replica, replicas by state.
 	members, replicas map[string]int
-	// unreachable replicas seem to reach none of their members.
-	unreachable []string
+	// unreachable replicas seem to reach none of their members; undecided have not tried all.
+	unreachable, undecided []string
+	// missed is by live replica.
+	missed map[string]missedMembers
 }
 
 // linkChange is the change of one MemberLink.
@@ -167,7 +174,7 @@ type linkChange struct {
 }
 
 func decide(s snapshot) decision {
-	d := decision{members: map[string]int{}, replicas: map[string]int{}}
+	d := decision{members: map[string]int{}, replicas: map[string]int{}, missed: map[string]missedMembers{}}
 	unknown := map[string]bool{}
 	var alive []string
 	for _, peer := range s.peers {
@@ -183,7 +190,13 @@ func decide(s snapshot) decision {
 			d.replicas[metrics.ReplicaDead]++
 		}
 	}
-	alive, d.unreachable = assignableReplicas(alive, s)
+	reachOf := computeReach(s)
+	for name, r := range reachOf {
+		d.missed[name] = r.missedSince
+	}
+	alive, d.unreachable, d.undecided = judgeReplicas(alive, reachOf, s.backedOff)
+	// One by one, members would be exchanged for others that the replica does not reach either.
+	staying := slices.Concat(d.unreachable, d.undecided)
 	var candidates []shard.Member
 	specs := map[string]v1alpha1.MemberLinkSpec{}
 	for i := range s.members {
@@ -203,7 +216,11 @@ func decide(s snapshot) decision {
 			spec.Mode, spec.Replica, spec.Connection = v1alpha1.LinkPull, "", m.ConnectionID()
 		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
 		default:
-			candidates = append(candidates, shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]})
+			candidate := shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]}
+			if slices.Contains(staying, candidate.Avoid) {
+				candidate.Avoid = ""
+			}
+			candidates = append(candidates, candidate)
 		}
 		specs[m.Name] = spec
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -220,7 +221,7 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
 	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
 	look := func(at time.Time, blind ...string) time.Duration {
-		return a.backOffReplicas(t.Context(), blind, peers, duration, at)
+		return a.backOffReplicas(t.Context(), decision{unreachable: blind}, peers, duration, at)
 	}
 	shun := func(replica string, at time.Time) time.Duration {
 		look(at.Add(-duration), replica)
@@ -257,6 +258,85 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	now = now.Add(4*minReplicaBackoff + 1)
 	assert.Empty(t, a.activeBackoffs(alivePeers("1", "2"), now))
 	assert.Equal(t, minReplicaBackoff, shun("one", now), "it was better for as long as it was left alone")
+}
+
+// A replica that has not tried all of its members keeps its time, and gets more.
+func TestUndecidedReplicaIsBackedOffLater(t *testing.T) {
+	a, now := &Assigner{}, time.Now()
+	peers := []Peer{{Name: "one", Process: "1"}}
+	unreachable, undecided := decision{unreachable: []string{"one"}}, decision{undecided: []string{"one"}}
+	look := func(d decision, after time.Duration) time.Duration {
+		return a.backOffReplicas(t.Context(), d, peers, duration, now.Add(after))
+	}
+	assert.Equal(t, duration, look(unreachable, 0))
+	assert.Equal(t, 3*duration, look(undecided, duration), "it has got another member")
+	assert.Equal(t, trigger.ConflictRetryDelay, look(unreachable, duration), "which it does not reach either")
+	a = &Assigner{}
+	assert.Equal(t, 4*duration, look(undecided, 0))
+	assert.Empty(t, a.backoffs)
+	assert.Equal(t, trigger.ConflictRetryDelay, look(undecided, 4*duration))
+	assert.NotEmpty(t, a.backoffs)
+}
+
+// A replica that reaches no member is given them one after another, as the watchdog finds each
+// missed. It has to be noticed after the second, also where each replica has one member only.
+func TestReplicaDoesNotGetMembersInExchangeForever(t *testing.T) {
+	for name, assigned := range map[string][]string{
+		"one member each": {"one", "two"},
+		"two each":        {"one", "two", "one", "two"},
+		"three each":      {"one", "two", "one", "two", "one", "two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := snapshotOf(assigned...)
+			moves := 0
+			for len(decide(s).unreachable) == 0 {
+				require.LessOrEqual(t, moves, 2)
+				for i := range assigned { // two misses whatever it has
+					if link := s.link(i); link.Spec.Replica == "two" {
+						link.Status = v1alpha1.MemberLinkStatus{Carrier: "two", Known: true, Reason: v1alpha1.ReasonUnreachable}
+						s.avoidReplica = map[string]string{s.members[i].Name: "two"}
+					} else {
+						link.Status = v1alpha1.MemberLinkStatus{Carrier: "one", Known: true, Reachable: true}
+					}
+				}
+				d := decide(s)
+				s.missed = d.missed
+				for _, c := range d.links {
+					s.links[c.link.Namespace] = c.link
+					moves++
+				}
+			}
+			assert.Empty(t, decide(s).links, "what it has stays, until all move")
+			s.backedOff["two"] = true
+			for _, c := range decide(s).links {
+				s.links[c.link.Namespace] = c.link
+			}
+			for i := range assigned {
+				assert.Equal(t, "one", s.link(i).Spec.Replica)
+			}
+		})
+	}
+}
+
+// What a replica missed counts until it reaches a member, or is another process.
+func TestMissedMembersAreForgotten(t *testing.T) {
+	s := snapshotOf("one", "two", "one")
+	s.peers[1].Process = "a"
+	s.markUnreachable(1)
+	missed := decide(s).missed
+	assert.Equal(t, missedMembers{process: "a", members: map[string]bool{"ot-member-m1": true}}, missed["two"])
+
+	s = snapshotOf("one", "one", "two")
+	s.peers[1].Process, s.missed = "a", missed
+	assert.Empty(t, decide(s).missed["two"].members, "it reaches another")
+	s.markUnreachable(2)
+	assert.Equal(t, []string{"two"}, decide(s).unreachable)
+	s.link(2).Status.Known = false
+	assert.Empty(t, decide(s).unreachable)
+	s.missed["two"].members["ot-member-m0"] = true
+	assert.Equal(t, []string{"two"}, decide(s).undecided)
+	s.peers[1].Process = "b"
+	assert.Empty(t, decide(s).undecided)
 }
 
 // alivePeers returns live replicas by their processes.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 const (
 	minReplicaBackoff = 5 * time.Minute
 	maxReplicaBackoff = time.Hour
+	undecidedPatience = 4
 )
 
 // replicaBackoff of a replica holds for one process.
@@ -47,9 +49,10 @@ func (a *Assigner) activeBackoffs(peers []Peer, now time.Time) map[string]bool {
 }
 
 // backOffReplicas starts the backoff of replicas that have been unreachable for longer
-// than patience: a replica that was paused, or lacked CPU time, recovers sooner. It
-// returns when to decide again.
-func (a *Assigner) backOffReplicas(ctx context.Context, unreachable []string, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
+// than patience: a replica that was paused, or lacked CPU time, recovers sooner. One that is
+// undecided gets undecidedPatience times as much: it may have just started. It returns when to
+// decide again.
+func (a *Assigner) backOffReplicas(ctx context.Context, d decision, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.backoffs == nil {
@@ -57,14 +60,18 @@ func (a *Assigner) backOffReplicas(ctx context.Context, unreachable []string, pe
 	}
 	since := map[string]time.Time{}
 	for _, peer := range peers {
-		if !slices.Contains(unreachable, peer.Name) {
+		limit := patience
+		switch {
+		case slices.Contains(d.undecided, peer.Name):
+			limit *= undecidedPatience
+		case !slices.Contains(d.unreachable, peer.Name):
 			continue
 		}
 		began, known := a.unreachableSince[peer.Name]
 		if !known {
 			began = now
 		}
-		if left := began.Add(patience).Sub(now); left > 0 {
+		if left := began.Add(limit).Sub(now); left > 0 {
 			since[peer.Name] = began
 			next = trigger.Earliest(next, left)
 			continue
@@ -74,47 +81,84 @@ func (a *Assigner) backOffReplicas(ctx context.Context, unreachable []string, pe
 		next = trigger.Earliest(next, trigger.ConflictRetryDelay)
 		log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "duration", wait.String())
 	}
-	a.unreachableSince = since
+	a.unreachableSince, a.missed = since, d.missed
 	for _, s := range a.backoffs {
 		next = trigger.Earliest(next, max(0, s.until.Sub(now)))
 	}
 	return next
 }
 
-// assignableReplicas returns the replicas that members may be assigned to, and those of
-// them that seem to reach none of their members, at least two, while others reach theirs.
-// Moving members from such a replica one by one would bring it others in exchange. Its
-// members may also be down themselves, and move in vain. If no replica reaches any
-// member, the cause is not the replicas.
-func assignableReplicas(alive []string, s snapshot) (to, unreachable []string) {
-	reached, missed, pending := map[string]int{}, map[string]int{}, map[string]int{}
-	for _, link := range s.links {
+// missedMembers are those that a process of a replica has not reached since it last reached
+// one: its own, and those that were taken from it.
+type missedMembers struct {
+	process string
+	members map[string]bool
+}
+
+// reach is what the MemberLinks say of a replica.
+type reach struct {
+	reached, pending, missed int
+	// since it last reached one.
+	missedSince missedMembers
+}
+
+// computeReach returns the reach of each live replica.
+func computeReach(s snapshot) map[string]*reach {
+	of := map[string]*reach{}
+	for _, peer := range s.peers {
+		if peer.State != PeerAlive {
+			continue
+		}
+		r := &reach{missedSince: missedMembers{process: peer.Process, members: map[string]bool{}}}
+		if before := s.missed[peer.Name]; before.process == peer.Process {
+			maps.Copy(r.missedSince.members, before.members)
+		}
+		of[peer.Name] = r
+	}
+	for namespace, link := range s.links {
 		spec, status := &link.Spec, &link.Status
+		r := of[spec.Replica]
 		switch {
-		case spec.Mode != v1alpha1.LinkPush:
+		case r == nil || spec.Mode != v1alpha1.LinkPush:
 		case status.Carrier != spec.Replica || !status.Known:
-			pending[spec.Replica]++
+			r.pending++
 		case status.Reachable:
-			reached[spec.Replica]++
+			r.reached++
 		case status.Reason == v1alpha1.ReasonUnreachable: // otherwise the credential is the problem
-			missed[spec.Replica]++
+			r.missed++
+			r.missedSince.members[namespace] = true
 		}
 	}
+	for _, r := range of {
+		if r.reached > 0 {
+			r.missedSince.members = nil
+		}
+	}
+	return of
+}
+
+// judgeReplicas returns the replicas that members may be assigned to. Of them, unreachable
+// seem to reach none of their members while others reach theirs, and have missed at least
+// two: members may also be down themselves, and move in vain. If no replica reaches any
+// member, the cause is not the replicas. undecided have not tried all of theirs yet.
+func judgeReplicas(alive []string, of map[string]*reach, backedOff map[string]bool) (to, unreachable, undecided []string) {
 	anyReached := false
 	for _, replica := range alive {
-		anyReached = anyReached || !s.backedOff[replica] && reached[replica] > 0
+		anyReached = anyReached || !backedOff[replica] && of[replica].reached > 0
 	}
 	for _, replica := range alive {
+		r := of[replica]
 		switch {
 		case !anyReached:
-			to = append(to, replica)
-		case s.backedOff[replica]:
-		case missed[replica] > 1 && reached[replica]+pending[replica] == 0:
+		case backedOff[replica]:
+			continue
+		case r.reached > 0 || len(r.missedSince.members) < 2:
+		case r.pending > 0:
+			undecided = append(undecided, replica)
+		case r.missed > 0:
 			unreachable = append(unreachable, replica)
-			fallthrough
-		default:
-			to = append(to, replica)
 		}
+		to = append(to, replica)
 	}
-	return to, unreachable
+	return to, unreachable, undecided
 }

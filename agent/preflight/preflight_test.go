@@ -1,15 +1,18 @@
 package preflight_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -155,6 +158,28 @@ func TestConfirmationDownloadsNothing(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the connection stays open")
 	}
+}
+
+// A result is kept for as long as its image.
+func TestResultHoldsNothingOfItsRequest(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(s.Close)
+	p, source := newProber(), newSource("uid", s.URL)
+	probe := func() (ctx, onDone weak.Pointer[[1024]byte]) {
+		inContext, inCallback, done := new([1024]byte), new([1024]byte), make(chan struct{})
+		p.ProbeAsync(context.WithValue(t.Context(), t, inContext), source, func() {
+			inCallback[0]++
+			close(done)
+		})
+		<-done
+		return weak.Make(inContext), weak.Make(inCallback)
+	}
+	ctx, onDone := probe()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return ctx.Value() == nil && onDone.Value() == nil
+	}, time.Minute, time.Millisecond)
+	assert.True(t, p.CachedResult(source).Known)
 }
 
 func TestSourceIsProbedOncePerAttempt(t *testing.T) {

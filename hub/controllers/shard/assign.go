@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,11 +46,10 @@ type Assigner struct {
 	mu       sync.Mutex
 	// avoidReplica has the replica that a member must leave, by member.
 	avoidReplica map[string]string
-	// unreachableSince is since when replicas reach none of their members; backoffs are
-	// of those that did so for long. missed is by replica.
-	unreachableSince map[string]time.Time
-	backoffs         map[string]replicaBackoff
-	missed           map[string]missedMembers
+	// evidence is by replica; backoffs are of those that reached none of their members for
+	// long.
+	evidence map[string]evidence
+	backoffs map[string]replicaBackoff
 }
 
 // fleetRequest is the only request of the queue.
@@ -93,7 +91,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.backOffReplicas(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
+	wait := a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
 	if err != nil {
@@ -114,8 +112,8 @@ type snapshot struct {
 	avoidReplica    map[string]string
 	// backedOff replicas reached none of their members not long ago.
 	backedOff map[string]bool
-	// missed is by replica, of the last decision.
-	missed map[string]missedMembers
+	// evidence is by replica, of the last decision.
+	evidence map[string]evidence
 }
 
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
@@ -142,7 +140,7 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s.backedOff = a.activeBackoffs(peers, time.Now())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.missed = a.missed
+	s.evidence = a.evidence
 	for member, from := range a.avoidReplica {
 		link := s.links[v1alpha1.MemberNamespacePrefix+member]
 		if link == nil || link.Spec.Replica != from {
@@ -160,10 +158,11 @@ type decision struct {
 	links []linkChange
 	// members by replica, replicas by state.
 	members, replicas map[string]int
-	// unreachable replicas seem to reach none of their members; undecided have not tried all.
-	unreachable, undecided []string
-	// missed is by live replica.
-	missed map[string]missedMembers
+	// evidence is by live replica.
+	evidence map[string]evidence
+	// suspects seem to reach none of their members: for how many durations of a Lease they
+	// may go on.
+	suspects map[string]int
 }
 
 // linkChange is the change of one MemberLink.
@@ -174,7 +173,7 @@ type linkChange struct {
 }
 
 func decide(s snapshot) decision {
-	d := decision{members: map[string]int{}, replicas: map[string]int{}, missed: map[string]missedMembers{}}
+	d := decision{members: map[string]int{}, replicas: map[string]int{}, evidence: map[string]evidence{}}
 	unknown := map[string]bool{}
 	var alive []string
 	for _, peer := range s.peers {
@@ -192,11 +191,9 @@ func decide(s snapshot) decision {
 	}
 	reachOf := computeReach(s)
 	for name, r := range reachOf {
-		d.missed[name] = r.missedSince
+		d.evidence[name] = r.evidence
 	}
-	alive, d.unreachable, d.undecided = judgeReplicas(alive, reachOf, s.backedOff)
-	// One by one, members would be exchanged for others that the replica does not reach either.
-	staying := slices.Concat(d.unreachable, d.undecided)
+	alive, d.suspects = judgeReplicas(alive, reachOf, s.backedOff)
 	var candidates []shard.Member
 	specs := map[string]v1alpha1.MemberLinkSpec{}
 	for i := range s.members {
@@ -217,8 +214,8 @@ func decide(s snapshot) decision {
 		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
 		default:
 			candidate := shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]}
-			if slices.Contains(staying, candidate.Avoid) {
-				candidate.Avoid = ""
+			if d.suspects[candidate.Avoid] > 0 {
+				candidate.Avoid = "" // it would be exchanged for one that the suspect does not reach either
 			}
 			candidates = append(candidates, candidate)
 		}

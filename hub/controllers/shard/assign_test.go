@@ -55,8 +55,8 @@ func TestDecide(t *testing.T) {
 		fleet  snapshot
 		change func(*snapshot)
 		// want is what is written, by member; a new MemberLink has a + before it.
-		want      map[string]string
-		wantBlind []string
+		want         map[string]string
+		wantSuspects map[string]int
 	}{
 		"an even assignment stays": {fleet: snapshotOf("one", "two", "one")},
 		"new members": {
@@ -126,9 +126,9 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"a replica that reaches none of its members seems to be blind": {
-			fleet:     snapshotOf("one", "two", "one", "two"),
-			change:    func(s *snapshot) { s.markUnreachable(1, 3) },
-			wantBlind: []string{"two"},
+			fleet:        snapshotOf("one", "two", "one", "two"),
+			change:       func(s *snapshot) { s.markUnreachable(1, 3) },
+			wantSuspects: map[string]int{"two": leasesToReach},
 		},
 		"one that was so for long loses them, and gets no others": {
 			fleet: snapshotOf("one", "two", "", "two"),
@@ -146,12 +146,13 @@ func TestDecide(t *testing.T) {
 			fleet:  snapshotOf("one", "two", "one", "two", "one", "two"),
 			change: func(s *snapshot) { s.markUnreachable(1, 3) },
 		},
-		"a replica that has not tried all of its members may not be blind": {
+		"a replica that has not tried all of its members gets more time": {
 			fleet: snapshotOf("one", "two", "one", "two", "one", "two"),
 			change: func(s *snapshot) {
 				s.markUnreachable(1, 3)
 				s.link(5).Status.Carrier = "one"
 			},
+			wantSuspects: map[string]int{"two": leasesToTry},
 		},
 		"what has a bad credential proves nothing": {
 			fleet: snapshotOf("one", "two", "one", "two"),
@@ -191,7 +192,10 @@ func TestDecide(t *testing.T) {
 				tt.want = map[string]string{}
 			}
 			assert.Equal(t, tt.want, got)
-			assert.Equal(t, tt.wantBlind, d.unreachable)
+			if tt.wantSuspects == nil {
+				tt.wantSuspects = map[string]int{}
+			}
+			assert.Equal(t, tt.wantSuspects, d.suspects)
 		})
 	}
 }
@@ -215,13 +219,22 @@ func TestDecideIsStable(t *testing.T) {
 	assert.Empty(t, decide(s).links)
 }
 
+// suspicion returns a decision with these suspects, each of which has tried all of its members.
+func suspicion(evidences map[string]evidence, suspects ...string) decision {
+	d := decision{evidence: map[string]evidence{"one": evidences["one"], "two": evidences["two"]}, suspects: map[string]int{}}
+	for _, name := range suspects {
+		d.suspects[name] = leasesToReach
+	}
+	return d
+}
+
 // A replica that stays unreachable is backed off for longer each time; one that has
 // recovered starts again.
 func TestReplicaBackoffDoubles(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
 	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
 	look := func(at time.Time, blind ...string) time.Duration {
-		return a.backOffReplicas(t.Context(), decision{unreachable: blind}, peers, duration, at)
+		return a.recordEvidence(t.Context(), suspicion(a.evidence, blind...), peers, duration, at)
 	}
 	shun := func(replica string, at time.Time) time.Duration {
 		look(at.Add(-duration), replica)
@@ -261,82 +274,102 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 }
 
 // A replica that has not tried all of its members keeps its time, and gets more.
-func TestUndecidedReplicaIsBackedOffLater(t *testing.T) {
+func TestReplicaThatTriesIsBackedOffLater(t *testing.T) {
 	a, now := &Assigner{}, time.Now()
-	peers := []Peer{{Name: "one", Process: "1"}}
-	unreachable, undecided := decision{unreachable: []string{"one"}}, decision{undecided: []string{"one"}}
-	look := func(d decision, after time.Duration) time.Duration {
-		return a.backOffReplicas(t.Context(), d, peers, duration, now.Add(after))
+	peers := []Peer{{Name: "one"}}
+	look := func(leases int, after time.Duration) time.Duration {
+		d := suspicion(a.evidence, "one")
+		d.suspects["one"] = leases
+		return a.recordEvidence(t.Context(), d, peers, duration, now.Add(after))
 	}
-	assert.Equal(t, duration, look(unreachable, 0))
-	assert.Equal(t, 3*duration, look(undecided, duration), "it has got another member")
-	assert.Equal(t, trigger.ConflictRetryDelay, look(unreachable, duration), "which it does not reach either")
+	assert.Equal(t, duration, look(leasesToReach, 0))
+	assert.Equal(t, 3*duration, look(leasesToTry, duration), "it has got another member")
+	assert.Equal(t, trigger.ConflictRetryDelay, look(leasesToReach, duration), "which it does not reach either")
 	a = &Assigner{}
-	assert.Equal(t, 4*duration, look(undecided, 0))
+	assert.Equal(t, leasesToTry*duration, look(leasesToTry, 0))
 	assert.Empty(t, a.backoffs)
-	assert.Equal(t, trigger.ConflictRetryDelay, look(undecided, 4*duration))
+	assert.Equal(t, trigger.ConflictRetryDelay, look(leasesToTry, leasesToTry*duration))
 	assert.NotEmpty(t, a.backoffs)
 }
 
+// When a suspect reaches its members again, what was asked meanwhile does not move them.
+func TestSuspectThatRecoversKeepsItsMembers(t *testing.T) {
+	s := snapshotOf("one", "two", "one", "two")
+	s.markUnreachable(1, 3)
+	a := &Assigner{avoidReplica: map[string]string{"m0": "one", "m1": "two", "m3": "two"}}
+	d := decide(s)
+	require.NotEmpty(t, d.suspects)
+	a.recordEvidence(t.Context(), d, s.peers, duration, time.Now())
+	assert.Equal(t, map[string]string{"m0": "one"}, a.avoidReplica)
+}
+
 // A replica that reaches no member is given them one after another, as the watchdog finds each
-// missed. It has to be noticed after the second, also where each replica has one member only.
+// missed. It has to be noticed after the second, also where each replica has one member only,
+// and whatever it says of them.
 func TestReplicaDoesNotGetMembersInExchangeForever(t *testing.T) {
-	for name, assigned := range map[string][]string{
-		"one member each": {"one", "two"},
-		"two each":        {"one", "two", "one", "two"},
-		"three each":      {"one", "two", "one", "two", "one", "two"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := snapshotOf(assigned...)
-			moves := 0
-			for len(decide(s).unreachable) == 0 {
-				require.LessOrEqual(t, moves, 2)
-				for i := range assigned { // two misses whatever it has
-					if link := s.link(i); link.Spec.Replica == "two" {
-						link.Status = v1alpha1.MemberLinkStatus{Carrier: "two", Known: true, Reason: v1alpha1.ReasonUnreachable}
-						s.avoidReplica = map[string]string{s.members[i].Name: "two"}
-					} else {
-						link.Status = v1alpha1.MemberLinkStatus{Carrier: "one", Known: true, Reachable: true}
+	for _, reason := range []string{v1alpha1.ReasonUnreachable, v1alpha1.ReasonCertificateNotTrusted} {
+		for name, assigned := range map[string][]string{
+			"one member each": {"one", "two"},
+			"two each":        {"one", "two", "one", "two"},
+			"three each":      {"one", "two", "one", "two", "one", "two"},
+		} {
+			t.Run(reason+", "+name, func(t *testing.T) {
+				s := snapshotOf(assigned...)
+				for moves := 0; len(decide(s).suspects) == 0; {
+					require.LessOrEqual(t, moves, 2)
+					s.avoidReplica = map[string]string{}
+					for i := range assigned { // two misses whatever it has
+						if link := s.link(i); link.Spec.Replica == "two" {
+							link.Status = v1alpha1.MemberLinkStatus{Carrier: "two", Known: true, Reason: reason}
+							s.avoidReplica[s.members[i].Name] = "two"
+						} else {
+							link.Status = v1alpha1.MemberLinkStatus{Carrier: "one", Known: true, Reachable: true}
+						}
+					}
+					d := decide(s)
+					s.evidence = d.evidence
+					for _, c := range d.links {
+						s.links[c.link.Namespace] = c.link
+						moves++
 					}
 				}
-				d := decide(s)
-				s.missed = d.missed
-				for _, c := range d.links {
+				assert.Empty(t, decide(s).links, "what it has stays, until all move")
+				s.backedOff["two"] = true
+				for _, c := range decide(s).links {
 					s.links[c.link.Namespace] = c.link
-					moves++
 				}
-			}
-			assert.Empty(t, decide(s).links, "what it has stays, until all move")
-			s.backedOff["two"] = true
-			for _, c := range decide(s).links {
-				s.links[c.link.Namespace] = c.link
-			}
-			for i := range assigned {
-				assert.Equal(t, "one", s.link(i).Spec.Replica)
-			}
-		})
+				for i := range assigned {
+					assert.Equal(t, "one", s.link(i).Spec.Replica)
+				}
+			})
+		}
 	}
 }
 
-// What a replica missed counts until it reaches a member, or is another process.
-func TestMissedMembersAreForgotten(t *testing.T) {
-	s := snapshotOf("one", "two", "one")
-	s.peers[1].Process = "a"
-	s.markUnreachable(1)
-	missed := decide(s).missed
-	assert.Equal(t, missedMembers{process: "a", members: map[string]bool{"ot-member-m1": true}}, missed["two"])
-
-	s = snapshotOf("one", "one", "two")
-	s.peers[1].Process, s.missed = "a", missed
-	assert.Empty(t, decide(s).missed["two"].members, "it reaches another")
-	s.markUnreachable(2)
-	assert.Equal(t, []string{"two"}, decide(s).unreachable)
-	s.link(2).Status.Known = false
-	assert.Empty(t, decide(s).unreachable)
-	s.missed["two"].members["ot-member-m0"] = true
-	assert.Equal(t, []string{"two"}, decide(s).undecided)
-	s.peers[1].Process = "b"
-	assert.Empty(t, decide(s).undecided)
+// What a replica missed speaks against it until it reaches a member, or is another process, or
+// the member is gone or missed by others too.
+func TestEvidenceIsForgotten(t *testing.T) {
+	missed := map[string]evidence{"two": {process: "a", missed: map[string]bool{"ot-member-m0": true, "ot-member-m1": true}}}
+	for name, tt := range map[string]struct {
+		change func(*snapshot)
+		want   map[string]bool
+	}{
+		"nothing has changed": {func(*snapshot) {}, missed["two"].missed},
+		"it reaches another":  {func(s *snapshot) { s.link(2).Status.Reachable = true }, nil},
+		"another process":     {func(s *snapshot) { s.peers[1].Process = "b" }, map[string]bool{}},
+		"a member is gone":    {func(s *snapshot) { delete(s.links, "ot-member-m0") }, map[string]bool{"ot-member-m1": true}},
+		"in pull mode":        {func(s *snapshot) { s.link(0).Spec.Mode = v1alpha1.LinkPull }, map[string]bool{"ot-member-m1": true}},
+		"missed by others":    {func(s *snapshot) { s.markUnreachable(0) }, map[string]bool{"ot-member-m1": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := snapshotOf("one", "one", "two")
+			s.peers[1].Process, s.evidence = "a", missed
+			s.link(2).Status.Known, s.link(2).Status.Reachable = true, false
+			s.link(2).Status.Reason = v1alpha1.ReasonCredentialsMissing
+			tt.change(&s)
+			assert.Equal(t, tt.want, decide(s).evidence["two"].missed)
+		})
+	}
 }
 
 // alivePeers returns live replicas by their processes.

@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -18,7 +17,14 @@ import (
 const (
 	minReplicaBackoff = 5 * time.Minute
 	maxReplicaBackoff = time.Hour
-	undecidedPatience = 4
+)
+
+// How many durations of a Lease a replica has to reach a member. One that was paused, or
+// lacked CPU time, recovers sooner; one that has not tried all of its members may have just
+// started.
+const (
+	leasesToReach = 1
+	leasesToTry   = 4
 )
 
 // replicaBackoff of a replica holds for one process.
@@ -26,6 +32,16 @@ type replicaBackoff struct {
 	process string
 	until   time.Time
 	wait    time.Duration
+}
+
+// evidence is what speaks against a process of a replica.
+type evidence struct {
+	process string
+	// missed are the namespaces of members that it does not reach, or did not before they
+	// were taken from it; empty while it reaches any.
+	missed map[string]bool
+	// since is when it began to reach none; zero for no suspicion.
+	since time.Time
 }
 
 // activeBackoffs returns the replicas that get no members yet. Backoffs of processes that
@@ -48,58 +64,49 @@ func (a *Assigner) activeBackoffs(peers []Peer, now time.Time) map[string]bool {
 	return backedOff
 }
 
-// backOffReplicas starts the backoff of replicas that have been unreachable for longer
-// than patience: a replica that was paused, or lacked CPU time, recovers sooner. One that is
-// undecided gets undecidedPatience times as much: it may have just started. It returns when to
-// decide again.
-func (a *Assigner) backOffReplicas(ctx context.Context, d decision, peers []Peer, patience time.Duration, now time.Time) (next time.Duration) {
+// recordEvidence keeps the evidence of a decision, and starts the backoff of replicas whose
+// time to reach a member is over. It returns when to decide again.
+func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer, lease time.Duration, now time.Time) (next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.backoffs == nil {
 		a.backoffs = map[string]replicaBackoff{}
 	}
-	since := map[string]time.Time{}
 	for _, peer := range peers {
-		limit := patience
+		against, known := d.evidence[peer.Name]
+		leases, suspected := d.suspects[peer.Name]
 		switch {
-		case slices.Contains(d.undecided, peer.Name):
-			limit *= undecidedPatience
-		case !slices.Contains(d.unreachable, peer.Name):
+		case !known:
 			continue
+		case !suspected:
+			against.since = time.Time{}
+		case against.since.IsZero():
+			against.since = now
 		}
-		began, known := a.unreachableSince[peer.Name]
-		if !known {
-			began = now
-		}
-		if left := began.Add(limit).Sub(now); left > 0 {
-			since[peer.Name] = began
+		if left := against.since.Add(time.Duration(leases) * lease).Sub(now); suspected && left > 0 {
 			next = trigger.Earliest(next, left)
-			continue
+		} else if suspected {
+			against.since = time.Time{}
+			wait := min(max(minReplicaBackoff, 2*a.backoffs[peer.Name].wait), maxReplicaBackoff)
+			a.backoffs[peer.Name] = replicaBackoff{process: peer.Process, until: now.Add(wait), wait: wait}
+			next = trigger.Earliest(next, trigger.ConflictRetryDelay)
+			log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "duration", wait.String())
 		}
-		wait := min(max(minReplicaBackoff, 2*a.backoffs[peer.Name].wait), maxReplicaBackoff)
-		a.backoffs[peer.Name] = replicaBackoff{process: peer.Process, until: now.Add(wait), wait: wait}
-		next = trigger.Earliest(next, trigger.ConflictRetryDelay)
-		log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "duration", wait.String())
+		d.evidence[peer.Name] = against
 	}
-	a.unreachableSince, a.missed = since, d.missed
+	a.evidence = d.evidence
+	// Once a suspect has recovered, the watchdog asks again for those that it still misses.
+	maps.DeleteFunc(a.avoidReplica, func(_, from string) bool { return d.suspects[from] > 0 })
 	for _, s := range a.backoffs {
 		next = trigger.Earliest(next, max(0, s.until.Sub(now)))
 	}
 	return next
 }
 
-// missedMembers are those that a process of a replica has not reached since it last reached
-// one: its own, and those that were taken from it.
-type missedMembers struct {
-	process string
-	members map[string]bool
-}
-
-// reach is what the MemberLinks say of a replica.
+// reach is what is known of a replica and its members.
 type reach struct {
-	reached, pending, missed int
-	// since it last reached one.
-	missedSince missedMembers
+	reached, pending, others int
+	evidence
 }
 
 // computeReach returns the reach of each live replica.
@@ -109,56 +116,69 @@ func computeReach(s snapshot) map[string]*reach {
 		if peer.State != PeerAlive {
 			continue
 		}
-		r := &reach{missedSince: missedMembers{process: peer.Process, members: map[string]bool{}}}
-		if before := s.missed[peer.Name]; before.process == peer.Process {
-			maps.Copy(r.missedSince.members, before.members)
+		r := &reach{evidence: evidence{process: peer.Process, missed: map[string]bool{}}}
+		if before := s.evidence[peer.Name]; before.process == peer.Process {
+			r.since = before.since
+			for namespace := range before.missed {
+				if link := s.links[namespace]; link != nil && link.Spec.Mode == v1alpha1.LinkPush && !isMissedByOther(link, peer.Name) {
+					r.missed[namespace] = true
+				}
+			}
 		}
 		of[peer.Name] = r
 	}
 	for namespace, link := range s.links {
 		spec, status := &link.Spec, &link.Status
 		r := of[spec.Replica]
+		if r == nil || spec.Mode != v1alpha1.LinkPush {
+			continue
+		}
+		_, isStuck := s.avoidReplica[namespace[len(v1alpha1.MemberNamespacePrefix):]]
 		switch {
-		case r == nil || spec.Mode != v1alpha1.LinkPush:
 		case status.Carrier != spec.Replica || !status.Known:
 			r.pending++
 		case status.Reachable:
 			r.reached++
-		case status.Reason == v1alpha1.ReasonUnreachable: // otherwise the credential is the problem
-			r.missed++
-			r.missedSince.members[namespace] = true
+		default:
+			r.others++
+			// Otherwise the credential is the problem, unless the elected replica reads it.
+			isStuck = isStuck || status.Reason == v1alpha1.ReasonUnreachable
+		}
+		if isStuck {
+			r.missed[namespace] = true
 		}
 	}
 	for _, r := range of {
 		if r.reached > 0 {
-			r.missedSince.members = nil
+			r.missed = nil
 		}
 	}
 	return of
 }
 
-// judgeReplicas returns the replicas that members may be assigned to. Of them, unreachable
-// seem to reach none of their members while others reach theirs, and have missed at least
-// two: members may also be down themselves, and move in vain. If no replica reaches any
-// member, the cause is not the replicas. undecided have not tried all of theirs yet.
-func judgeReplicas(alive []string, of map[string]*reach, backedOff map[string]bool) (to, unreachable, undecided []string) {
+// judgeReplicas returns the replicas that members may be assigned to, and for how many
+// durations of a Lease suspects among them may go on. Suspects have missed at least two
+// members and reach none, while others reach theirs: members may also be down themselves, and
+// move in vain. If no replica reaches any member, the cause is not the replicas.
+func judgeReplicas(alive []string, of map[string]*reach, backedOff map[string]bool) (to []string, suspects map[string]int) {
 	anyReached := false
 	for _, replica := range alive {
 		anyReached = anyReached || !backedOff[replica] && of[replica].reached > 0
 	}
+	suspects = map[string]int{}
 	for _, replica := range alive {
 		r := of[replica]
 		switch {
 		case !anyReached:
 		case backedOff[replica]:
 			continue
-		case r.reached > 0 || len(r.missedSince.members) < 2:
+		case r.reached > 0 || len(r.missed) < 2:
 		case r.pending > 0:
-			undecided = append(undecided, replica)
-		case r.missed > 0:
-			unreachable = append(unreachable, replica)
+			suspects[replica] = leasesToTry
+		case r.others > 0:
+			suspects[replica] = leasesToReach
 		}
 		to = append(to, replica)
 	}
-	return to, unreachable, undecided
+	return to, suspects
 }

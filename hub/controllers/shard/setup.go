@@ -30,7 +30,7 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 		return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
 			!maps.Equal(before.GetLabels(), after.GetLabels()) || !slices.Equal(before.GetFinalizers(), after.GetFinalizers()) ||
-			unreachableCarrier(before) != unreachableCarrier(after)
+			reachOfLink(before) != reachOfLink(after)
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("shard").
@@ -41,12 +41,17 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 		Complete(a)
 }
 
-// unreachableCarrier returns the replica that reports that it does not reach the member
-// of a MemberLink; empty for none.
-func unreachableCarrier(o client.Object) string {
+// linkReach is what a MemberLink says of its replica.
+type linkReach struct {
+	carrier          string
+	known, reachable bool
+	reason           string
+}
+
+func reachOfLink(o client.Object) linkReach {
 	link, ok := o.(*v1alpha1.MemberLink)
-	if !ok || !link.Status.Known || link.Status.Reachable || link.Status.Reason != v1alpha1.ReasonUnreachable {
-		return ""
+	if !ok {
+		return linkReach{}
 	}
-	return link.Status.Carrier
+	return linkReach{link.Status.Carrier, link.Status.Known, link.Status.Reachable, link.Status.Reason}
 }

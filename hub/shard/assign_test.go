@@ -67,8 +67,8 @@ func generateMembers(avoid bool) *rapid.Generator[[]Member] {
 		members := make([]Member, rapid.IntRange(0, 7).Draw(t, "members"))
 		for i := range members {
 			members[i] = Member{Name: fmt.Sprint("m", i), Replica: rapid.SampledFrom([]string{"", "a", "b", "c", "dead"}).Draw(t, "replica")}
-			if avoid && rapid.IntRange(0, 3).Draw(t, "avoids") == 0 {
-				members[i].Avoid = members[i].Replica
+			if avoid {
+				members[i].Avoid = rapid.SampledFrom([]string{"", "", "", members[i].Replica, "a", "b"}).Draw(t, "avoids")
 			}
 		}
 		return members
@@ -171,6 +171,18 @@ func TestAssignIsStable(t *testing.T) {
 			return
 		}
 		require.Equal(t, assigned, again)
+	})
+}
+
+// What members go on to avoid does not move them again.
+func TestAssignSettles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members, replicas := generateMembers(true).Draw(t, "fleet"), generateReplicas(t)
+		assigned := Assign(members, replicas)
+		for i := range members {
+			members[i].Replica = assigned[members[i].Name]
+		}
+		require.Equal(t, assigned, Assign(members, replicas))
 	})
 }
 

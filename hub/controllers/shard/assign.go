@@ -44,8 +44,8 @@ type Assigner struct {
 
 	requests trigger.Source[ctrl.Request]
 	mu       sync.Mutex
-	// avoidReplica has the replica that a member must leave, by member.
-	avoidReplica map[string]string
+	// avoidances are by member: of the replica that it must leave, or has left.
+	avoidances map[string]avoidance
 	// evidence is by replica; backoffs are of those that reached none of their members for
 	// long.
 	evidence map[string]evidence
@@ -55,16 +55,35 @@ type Assigner struct {
 // fleetRequest is the only request of the queue.
 var fleetRequest = ctrl.Request{}
 
-// MoveMember has a member assigned to another replica than from, if it is still assigned
-// to that one and there is another.
+// avoidance keeps a member from a process of a replica. It holds after the move too: the
+// member would come back in exchange for the next one that the replica does not reach.
+type avoidance struct {
+	replica, process string
+	until            time.Time
+}
+
+// MoveMember has a member assigned to another replica than from, if there is another, and not
+// back to that process for maxReplicaBackoff.
 func (a *Assigner) MoveMember(member, from string) {
+	peers, _ := a.Peers.List()
+	next := avoidance{replica: from, process: processOf(peers, from), until: time.Now().Add(maxReplicaBackoff)}
 	a.mu.Lock()
-	if a.avoidReplica == nil {
-		a.avoidReplica = map[string]string{}
+	if a.avoidances == nil {
+		a.avoidances = map[string]avoidance{}
 	}
-	a.avoidReplica[member] = from
+	a.avoidances[member] = next
 	a.mu.Unlock()
 	a.requests.Enqueue(fleetRequest)
+}
+
+// processOf returns the process of a replica; empty for one that is not among the peers.
+func processOf(peers []Peer, replica string) string {
+	for _, peer := range peers {
+		if peer.Name == replica {
+			return peer.Process
+		}
+	}
+	return ""
 }
 
 // HasOtherReplica reports whether any replica except one is alive and not backed off.
@@ -141,13 +160,12 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.evidence = a.evidence
-	for member, from := range a.avoidReplica {
-		link := s.links[v1alpha1.MemberNamespacePrefix+member]
-		if link == nil || link.Spec.Replica != from {
-			delete(a.avoidReplica, member) // it was moved
+	for member, avoids := range a.avoidances {
+		if s.links[v1alpha1.MemberNamespacePrefix+member] == nil || processOf(peers, avoids.replica) != avoids.process || time.Now().After(avoids.until) {
+			delete(a.avoidances, member)
 			continue
 		}
-		s.avoidReplica[member] = from
+		s.avoidReplica[member] = avoids.replica
 	}
 	return s, nil
 }
@@ -160,6 +178,8 @@ type decision struct {
 	members, replicas map[string]int
 	// evidence is by live replica.
 	evidence map[string]evidence
+	// kept are members that a suspect keeps, though they were to leave it.
+	kept []string
 	// suspects seem to reach none of their members: for how many durations of a Lease they
 	// may go on.
 	suspects map[string]int
@@ -214,8 +234,9 @@ func decide(s snapshot) decision {
 		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
 		default:
 			candidate := shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]}
-			if d.suspects[candidate.Avoid] > 0 {
+			if candidate.Avoid == spec.Replica && d.suspects[spec.Replica] > 0 {
 				candidate.Avoid = "" // it would be exchanged for one that the suspect does not reach either
+				d.kept = append(d.kept, m.Name)
 			}
 			candidates = append(candidates, candidate)
 		}

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -296,11 +299,63 @@ func TestReplicaThatTriesIsBackedOffLater(t *testing.T) {
 func TestSuspectThatRecoversKeepsItsMembers(t *testing.T) {
 	s := snapshotOf("one", "two", "one", "two")
 	s.markUnreachable(1, 3)
-	a := &Assigner{avoidReplica: map[string]string{"m0": "one", "m1": "two", "m3": "two"}}
+	s.avoidReplica = map[string]string{"m0": "one", "m1": "two", "m3": "two"}
+	a := &Assigner{avoidances: map[string]avoidance{"m0": {}, "m1": {}, "m2": {}, "m3": {}}}
 	d := decide(s)
 	require.NotEmpty(t, d.suspects)
 	a.recordEvidence(t.Context(), d, s.peers, duration, time.Now())
-	assert.Equal(t, map[string]string{"m0": "one"}, a.avoidReplica)
+	assert.Equal(t, map[string]avoidance{"m0": {}, "m2": {}}, a.avoidances)
+}
+
+// A replica that reaches one member only is given each other member once.
+func TestMissedMemberDoesNotComeBack(t *testing.T) {
+	s := snapshotOf("one", "two", "one", "two", "one", "two")
+	missed := map[string]int{}
+	for {
+		for i, m := range s.members { // two reaches m1 only
+			link := s.link(i)
+			link.Status = v1alpha1.MemberLinkStatus{Carrier: link.Spec.Replica, Known: true, Reachable: true}
+			if link.Spec.Replica == "two" && m.Name != "m1" {
+				link.Status.Reachable, link.Status.Reason = false, v1alpha1.ReasonUnreachable
+				s.avoidReplica[m.Name] = "two"
+				missed[m.Name]++
+			}
+		}
+		d := decide(s)
+		s.evidence = d.evidence
+		if len(d.links) == 0 {
+			break
+		}
+		for _, c := range d.links {
+			s.links[c.link.Namespace] = c.link
+		}
+	}
+	assert.Len(t, missed, 5, "each but m1")
+	for name, times := range missed {
+		assert.Equal(t, 1, times, name)
+	}
+	assert.Equal(t, "two", s.link(1).Spec.Replica)
+}
+
+// What a member avoids holds for one process, and not forever.
+func TestAvoidanceEnds(t *testing.T) {
+	later, past := time.Now().Add(time.Hour), time.Now().Add(-time.Second)
+	peers := []Peer{{Name: "one", Process: "1"}, {Name: "two", Process: "2"}}
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	objects := fake.NewClientBuilder().WithScheme(scheme)
+	for _, link := range snapshotOf("one", "one", "two", "two", "one").links {
+		objects.WithObjects(link)
+	}
+	a := &Assigner{Client: objects.Build(), Replica: &Replica{}, avoidances: map[string]avoidance{
+		"m0": {"one", "1", later}, "m1": {"one", "before", later}, "m2": {"two", "2", past}, "m3": {"three", "3", later},
+		"m4": {"two", "2", later}, "gone": {"one", "1", later},
+	}}
+	s, err := a.gather(t.Context(), peers)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"m0": "one", "m4": "two"}, s.avoidReplica)
+	assert.Len(t, a.avoidances, 2)
 }
 
 // A replica that reaches no member is given them one after another, as the watchdog finds each

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -96,7 +95,9 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 	}
 	a.evidence = d.evidence
 	// Once a suspect has recovered, the watchdog asks again for those that it still misses.
-	maps.DeleteFunc(a.avoidReplica, func(_, from string) bool { return d.suspects[from] > 0 })
+	for _, member := range d.kept {
+		delete(a.avoidances, member)
+	}
 	for _, s := range a.backoffs {
 		next = trigger.Earliest(next, max(0, s.until.Sub(now)))
 	}
@@ -133,7 +134,7 @@ func computeReach(s snapshot) map[string]*reach {
 		if r == nil || spec.Mode != v1alpha1.LinkPush {
 			continue
 		}
-		_, isStuck := s.avoidReplica[namespace[len(v1alpha1.MemberNamespacePrefix):]]
+		isStuck := s.avoidReplica[namespace[len(v1alpha1.MemberNamespacePrefix):]] == spec.Replica
 		switch {
 		case status.Carrier != spec.Replica || !status.Known:
 			r.pending++

@@ -121,6 +121,10 @@ func TestDecide(t *testing.T) {
 			},
 			want: map[string]string{"m1": "one"},
 		},
+		"a MemberLink in a namespace of no member is left": {
+			fleet:  snapshotOf("one", "two"),
+			change: func(s *snapshot) { s.links["x"] = s.link(0).DeepCopy() },
+		},
 		"a MemberLink that is being deleted is left": {
 			fleet: snapshotOf("one", "two"),
 			change: func(s *snapshot) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
 // A replica that reached none of its members for long gets no members for
@@ -74,17 +75,19 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 	for _, peer := range peers {
 		against, known := d.evidence[peer.Name]
 		leases, suspected := d.suspects[peer.Name]
-		switch {
-		case !known:
+		if !known {
 			continue
-		case !suspected:
-			against.since = time.Time{}
-		case against.since.IsZero():
+		}
+		if against.since.IsZero() {
 			against.since = now
 		}
-		if left := against.since.Add(time.Duration(leases) * lease).Sub(now); suspected && left > 0 {
+		left := against.since.Add(time.Duration(leases) * lease).Sub(now)
+		switch {
+		case !suspected:
+			against.since = time.Time{}
+		case left > 0:
 			next = trigger.Earliest(next, left)
-		} else if suspected {
+		default:
 			against.since = time.Time{}
 			wait := min(max(minReplicaBackoff, 2*a.backoffs[peer.Name].wait), maxReplicaBackoff)
 			a.backoffs[peer.Name] = replicaBackoff{process: peer.Process, until: now.Add(wait), wait: wait}
@@ -106,7 +109,7 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 
 // reach is what is known of a replica and its members.
 type reach struct {
-	reached, pending, others int
+	reached, unreached, pending int
 	evidence
 }
 
@@ -134,14 +137,15 @@ func computeReach(s snapshot) map[string]*reach {
 		if r == nil || spec.Mode != v1alpha1.LinkPush {
 			continue
 		}
-		isStuck := s.avoidReplica[namespace[len(v1alpha1.MemberNamespacePrefix):]] == spec.Replica
+		member, _ := report.MemberForNamespace(namespace)
+		isStuck := s.avoidReplica[member] == spec.Replica
 		switch {
 		case status.Carrier != spec.Replica || !status.Known:
 			r.pending++
 		case status.Reachable:
 			r.reached++
 		default:
-			r.others++
+			r.unreached++
 			// Otherwise the credential is the problem, unless the elected replica reads it.
 			isStuck = isStuck || status.Reason == v1alpha1.ReasonUnreachable
 		}
@@ -176,7 +180,7 @@ func judgeReplicas(alive []string, of map[string]*reach, backedOff map[string]bo
 		case r.reached > 0 || len(r.missed) < 2:
 		case r.pending > 0:
 			suspects[replica] = leasesToTry
-		case r.others > 0:
+		case r.unreached > 0:
 			suspects[replica] = leasesToReach
 		}
 		to = append(to, replica)

@@ -172,6 +172,14 @@ func TestDecide(t *testing.T) {
 			fleet:  snapshotOf("one", "two", "one", "two"),
 			change: func(s *snapshot) { s.markUnreachable(0, 1, 2, 3) },
 		},
+		"a replica that was blind, and reaches members for want of others, is as good as they": {
+			fleet: snapshotOf("one", "two", "one", "two"),
+			change: func(s *snapshot) {
+				s.markUnreachable(0, 2)
+				s.backedOff["two"] = true
+			},
+			wantSuspects: map[string]int{"one": leasesToReach},
+		},
 		"a replica that was blind is better than none": {
 			fleet: snapshotOf("one", "one", "one", "one"),
 			change: func(s *snapshot) {
@@ -278,6 +286,18 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	now = now.Add(4*minReplicaBackoff + 1)
 	assert.Empty(t, a.activeBackoffs(alivePeers("1", "2"), now))
 	assert.Equal(t, minReplicaBackoff, shun("one", now), "it was better for as long as it was left alone")
+}
+
+// A backoff ends where the replica was given members for want of others, and reaches one.
+func TestBackoffEndsWithReachedMember(t *testing.T) {
+	now := time.Now()
+	a := &Assigner{backoffs: map[string]replicaBackoff{"two": {process: "2", until: now.Add(time.Minute), wait: time.Hour}}}
+	peers := alivePeers("1", "2")
+	a.recordEvidence(t.Context(), suspicion(nil), peers, duration, now)
+	assert.NotEmpty(t, a.activeBackoffs(peers, now))
+	a.recordEvidence(t.Context(), suspicion(map[string]evidence{"two": {reaches: true}}), peers, duration, now)
+	assert.Empty(t, a.activeBackoffs(peers, now))
+	assert.Equal(t, time.Hour, a.backoffs["two"].wait, "the next one is as long")
 }
 
 // A replica that has not tried all of its members keeps its time, and gets more.

@@ -37,6 +37,8 @@ type replicaBackoff struct {
 // evidence is what speaks against a process of a replica.
 type evidence struct {
 	process string
+	// reaches: nothing does, it reaches a member.
+	reaches bool
 	// missed are the namespaces of members that it does not reach, or did not before they
 	// were taken from it; empty while it reaches any.
 	missed map[string]bool
@@ -95,6 +97,10 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 			log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "duration", wait.String())
 		}
 		d.evidence[peer.Name] = against
+		if backoff, ok := a.backoffs[peer.Name]; ok && against.reaches && now.Before(backoff.until) {
+			backoff.until = now
+			a.backoffs[peer.Name] = backoff
+		}
 	}
 	a.evidence = d.evidence
 	// Once a suspect has recovered, the watchdog asks again for those that it still misses.
@@ -109,7 +115,7 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 
 // reach is what is known of a replica and its members.
 type reach struct {
-	reached, unreached, pending int
+	unreached, pending int
 	evidence
 }
 
@@ -143,7 +149,7 @@ func computeReach(s snapshot) map[string]*reach {
 		case status.Carrier != spec.Replica || !status.Known:
 			r.pending++
 		case status.Reachable:
-			r.reached++
+			r.reaches = true
 		default:
 			r.unreached++
 			// Otherwise the credential is the problem, unless the elected replica reads it.
@@ -154,7 +160,7 @@ func computeReach(s snapshot) map[string]*reach {
 		}
 	}
 	for _, r := range of {
-		if r.reached > 0 {
+		if r.reaches {
 			r.missed = nil
 		}
 	}
@@ -168,16 +174,17 @@ func computeReach(s snapshot) map[string]*reach {
 func judgeReplicas(alive []string, of map[string]*reach, backedOff map[string]bool) (to []string, suspects map[string]int) {
 	anyReached := false
 	for _, replica := range alive {
-		anyReached = anyReached || !backedOff[replica] && of[replica].reached > 0
+		anyReached = anyReached || of[replica].reaches
 	}
 	suspects = map[string]int{}
 	for _, replica := range alive {
 		r := of[replica]
 		switch {
 		case !anyReached:
+		case r.reaches: // it may have been backed off, and given members for want of others
 		case backedOff[replica]:
 			continue
-		case r.reached > 0 || len(r.missed) < 2:
+		case len(r.missed) < 2:
 		case r.pending > 0:
 			suspects[replica] = leasesToTry
 		case r.unreached > 0:

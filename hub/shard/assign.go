@@ -12,133 +12,147 @@ type Member struct {
 	// Replica that the member is assigned to; empty for none. A replica that is not alive
 	// counts as none.
 	Replica string
-	// Avoid is a replica that the member must not be assigned to while there is another;
-	// empty for none.
-	Avoid string
+	// Avoid are replicas that the member must not be assigned to, unless it avoids all.
+	Avoid []string
 }
+
+func (m *Member) avoids(replica string) bool { return slices.Contains(m.Avoid, replica) }
 
 // Assign assigns every member to a replica; replicas are those alive. Without replicas
 // the result is nil.
 //
-// Invariant: the numbers of members per replica differ by at most one, unless Avoid
-// leaves no such assignment. Of all such assignments it is one with the fewest moves. The
-// result does not depend on the order of members and replicas.
+// Invariant: the numbers of members per replica are as even as Avoid permits, and differ by at
+// most one where it permits that. Without Avoid, it is one with the fewest moves of all even
+// assignments; an assignment that is as even as can be stays. The result does not depend on the
+// order of members and replicas.
 func Assign(members []Member, replicas []string) map[string]string {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
 		return nil
 	}
-	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-	a := assignment{replicas: replicas, assigned: map[string][]Member{}, result: map[string]string{}}
-	for _, m := range members {
-		if len(replicas) == 1 {
-			m.Avoid = ""
+	a := assignment{replicas: replicas, assigned: map[string][]Member{}}
+	var unassigned []Member
+	for _, m := range slices.SortedFunc(slices.Values(members), func(a, b Member) int { return cmp.Compare(a.Name, b.Name) }) {
+		if !slices.ContainsFunc(replicas, func(replica string) bool { return !m.avoids(replica) }) {
+			m.Avoid = nil // it stays where it is
 		}
-		if _, alive := slices.BinarySearch(replicas, m.Replica); alive && m.Avoid != m.Replica {
+		if _, alive := slices.BinarySearch(replicas, m.Replica); alive && !m.avoids(m.Replica) {
 			a.assigned[m.Replica] = append(a.assigned[m.Replica], m)
 		} else {
-			a.unassigned = append(a.unassigned, m)
+			unassigned = append(unassigned, m)
 		}
 	}
-	a.computeCapacities(len(members))
-	a.unassignExcess()
-	a.assignRemaining()
+	a.place(unassigned, len(members))
+	for a.shift() {
+	}
+	result := map[string]string{}
 	for replica, has := range a.assigned {
 		for _, m := range has {
-			a.result[m.Name] = replica
+			result[m.Name] = replica
 		}
 	}
-	return a.result
+	return result
 }
 
 type assignment struct {
 	replicas []string
-	// assigned has the members by replica, unassigned those without one.
-	assigned   map[string][]Member
-	unassigned []Member
-	// capacity is the number of members of each replica in the result.
-	capacity map[string]int
-	result   map[string]string
+	assigned map[string][]Member // by replica
+}
+
+// place gives the members without a replica to those with the most room.
+func (a *assignment) place(unassigned []Member, members int) {
+	capacity := a.computeCapacities(unassigned, members)
+	slices.SortFunc(unassigned, func(x, y Member) int {
+		// Members with a restriction choose first.
+		return cmp.Or(-cmp.Compare(min(1, len(x.Avoid)), min(1, len(y.Avoid))), cmp.Compare(x.Name, y.Name))
+	})
+	for _, m := range unassigned {
+		to := ""
+		for _, replica := range a.replicas {
+			room := func(of string) int { return capacity[of] - len(a.assigned[of]) }
+			if !m.avoids(replica) && (to == "" || room(replica) > room(to)) {
+				to = replica
+			}
+		}
+		a.assigned[to] = append(a.assigned[to], m)
+	}
 }
 
 // computeCapacities divides the members evenly. Replicas with the most members get the
 // remainder, so that most members stay; among equals, replicas that members avoid come
 // last.
-func (a *assignment) computeCapacities(members int) {
-	a.capacity = map[string]int{}
-	avoided := map[string]int{}
-	for _, m := range a.unassigned {
-		avoided[m.Avoid]++
+func (a *assignment) computeCapacities(unassigned []Member, members int) map[string]int {
+	capacity, avoided := map[string]int{}, map[string]int{}
+	for _, m := range unassigned {
+		for _, replica := range m.Avoid {
+			avoided[replica]++
+		}
 	}
 	most := slices.Clone(a.replicas)
 	slices.SortStableFunc(most, func(x, y string) int {
 		return cmp.Or(cmp.Compare(len(a.assigned[y]), len(a.assigned[x])), cmp.Compare(avoided[x], avoided[y]))
 	})
 	for i, replica := range most {
-		a.capacity[replica] = members / len(a.replicas)
+		capacity[replica] = members / len(a.replicas)
 		if i < members%len(a.replicas) {
-			a.capacity[replica]++
+			capacity[replica]++
 		}
 	}
+	return capacity
 }
 
-// unassignExcess takes from each replica the members beyond its capacity.
-func (a *assignment) unassignExcess() {
-	for _, replica := range a.replicas {
-		if has := a.assigned[replica]; len(has) > a.capacity[replica] {
-			a.unassigned = append(a.unassigned, has[a.capacity[replica]:]...)
-			a.assigned[replica] = has[:a.capacity[replica]]
-		}
-	}
-	slices.SortFunc(a.unassigned, func(x, y Member) int {
-		// Members with a restriction choose first.
-		return cmp.Or(-cmp.Compare(min(1, len(x.Avoid)), min(1, len(y.Avoid))), cmp.Compare(x.Name, y.Name))
-	})
+// move is one member that leaves a replica.
+type move struct {
+	from   string
+	member int // of those of from
 }
 
-// assignRemaining assigns members to replicas with capacity left. If only the replica
-// that a member avoids has any, another member goes there instead.
-func (a *assignment) assignRemaining() {
-	for _, m := range a.unassigned {
-		to := a.mostFreeReplica(m.Avoid)
-		if to == "" {
-			to = a.makeRoom(m.Avoid)
-		}
-		a.assigned[to] = append(a.assigned[to], m)
-	}
-}
-
-// mostFreeReplica returns the replica with the most capacity left, except one; empty for
-// none.
-func (a *assignment) mostFreeReplica(but string) (to string) {
-	most := 0
-	for _, replica := range a.replicas {
-		if room := a.capacity[replica] - len(a.assigned[replica]); replica != but && room > most {
-			to, most = replica, room
-		}
-	}
-	return to
-}
-
-// makeRoom makes room for a member that avoids the only replica with capacity left: it
-// moves a member of another replica there. If all others avoid it too, the smallest of
-// the other replicas exceeds its capacity by one.
-func (a *assignment) makeRoom(full string) (to string) {
-	for _, replica := range a.replicas {
-		if replica == full {
-			continue
-		}
-		has := a.assigned[replica]
-		for i, m := range has {
-			if m.Avoid != full {
-				a.assigned[replica] = slices.Delete(slices.Clone(has), i, i+1)
-				a.assigned[full] = append(a.assigned[full], m)
-				return replica
+// shift takes a member from a replica and gives one to another that has at least two fewer: the
+// same, or another one that replicas between the two pass on. It returns false where there is
+// no such pair, and then no assignment is more even (Harvey et al., Semi-matchings, 2003).
+func (a *assignment) shift() bool {
+	fullest := slices.Clone(a.replicas)
+	slices.SortStableFunc(fullest, func(x, y string) int { return cmp.Compare(len(a.assigned[y]), len(a.assigned[x])) })
+	for _, from := range fullest {
+		reached := a.findMoves(from)
+		to := from
+		for _, replica := range a.replicas {
+			if _, ok := reached[replica]; ok && len(a.assigned[replica]) < len(a.assigned[to]) {
+				to = replica
 			}
 		}
-		if to == "" || len(a.assigned[replica]) < len(a.assigned[to]) {
-			to = replica
+		if len(a.assigned[from])-len(a.assigned[to]) < 2 {
+			continue
+		}
+		for at := to; at != from; at = reached[at].from {
+			leaves := reached[at]
+			has := a.assigned[leaves.from]
+			a.assigned[at] = append(a.assigned[at], has[leaves.member])
+			a.assigned[leaves.from] = slices.Delete(has, leaves.member, leaves.member+1)
+		}
+		return true
+	}
+	return false
+}
+
+// findMoves returns the last move of the shortest way to each replica that can get a member
+// when from gives one away.
+func (a *assignment) findMoves(from string) map[string]move {
+	reached := map[string]move{}
+	for next := []string{from}; len(next) > 0; next = next[1:] {
+		has := a.assigned[next[0]]
+		for _, to := range a.replicas {
+			if _, ok := reached[to]; ok || to == from {
+				continue
+			}
+			for i := len(has) - 1; i >= 0; i-- {
+				if !has[i].avoids(to) {
+					reached[to] = move{next[0], i}
+					next = append(next, to)
+					break
+				}
+			}
 		}
 	}
-	return to
+	return reached
 }

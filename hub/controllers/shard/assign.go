@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,8 +47,8 @@ type Assigner struct {
 
 	requests trigger.Source[ctrl.Request]
 	mu       sync.Mutex
-	// avoidances are by member: of the replica that it must leave, or has left.
-	avoidances map[string]avoidance
+	// avoidances are by member and replica: of those that it must leave, or has left.
+	avoidances map[string]map[string]avoidance
 	// evidence is by replica; backoffs are of those that reached none of their members for
 	// long.
 	evidence map[string]evidence
@@ -58,20 +61,23 @@ var fleetRequest = ctrl.Request{}
 // avoidance keeps a member from a process of a replica. It holds after the move too: the
 // member would come back in exchange for the next one that the replica does not reach.
 type avoidance struct {
-	replica, process string
-	until            time.Time
+	process string
+	until   time.Time
 }
 
-// MoveMember has a member assigned to another replica than from, if there is another, and not
-// back to that process for maxReplicaBackoff.
+// MoveMember has a member assigned to another replica than from, if there is one that it does
+// not avoid, and not back to that process for maxReplicaBackoff. Members come back one by one.
 func (a *Assigner) MoveMember(member, from string) {
 	peers, _ := a.Peers.List()
-	next := avoidance{replica: from, process: processOf(peers, from), until: time.Now().Add(maxReplicaBackoff)}
+	next := avoidance{process: processOf(peers, from), until: time.Now().Add(wait.Jitter(maxReplicaBackoff, 0.5))}
 	a.mu.Lock()
 	if a.avoidances == nil {
-		a.avoidances = map[string]avoidance{}
+		a.avoidances = map[string]map[string]avoidance{}
 	}
-	a.avoidances[member] = next
+	if a.avoidances[member] == nil {
+		a.avoidances[member] = map[string]avoidance{}
+	}
+	a.avoidances[member][from] = next
 	a.mu.Unlock()
 	a.requests.Enqueue(fleetRequest)
 }
@@ -86,13 +92,16 @@ func processOf(peers []Peer, replica string) string {
 	return ""
 }
 
-// HasOtherReplica reports whether any replica except one is alive and not backed off.
-func (a *Assigner) HasOtherReplica(but string) bool {
+// HasOtherReplica reports whether a member can leave a replica: another one is alive, not backed
+// off, and not avoided.
+func (a *Assigner) HasOtherReplica(member, but string) bool {
 	peers, _ := a.Peers.List()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, peer := range peers {
-		if peer.Name != but && peer.State == PeerAlive && time.Now().After(a.backoffs[peer.Name].until) {
+		avoids, avoided := a.avoidances[member][peer.Name]
+		avoided = avoided && avoids.process == peer.Process
+		if peer.Name != but && peer.State == PeerAlive && !avoided && time.Now().After(a.backoffs[peer.Name].until) {
 			return true
 		}
 	}
@@ -110,13 +119,13 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	wait := a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
+	requeueAfter := a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
 	if err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
-	return ctrl.Result{RequeueAfter: wait}, nil
+	return ctrl.Result{RequeueAfter: requeueAfter}, nil
 }
 
 // snapshot is everything that assignments depend on.
@@ -128,7 +137,8 @@ type snapshot struct {
 	links map[string]*v1alpha1.MemberLink
 	// readyNamespaces are the namespaces in which a MemberLink may be created.
 	readyNamespaces map[string]bool
-	avoidReplica    map[string]string
+	// avoid has the replicas that a member avoids, sorted.
+	avoid map[string][]string
 	// backedOff replicas reached none of their members not long ago.
 	backedOff map[string]bool
 	// evidence is by replica, of the last decision.
@@ -138,7 +148,7 @@ type snapshot struct {
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s := snapshot{
 		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{},
-		avoidReplica: map[string]string{},
+		avoid: map[string][]string{},
 	}
 	var members v1alpha1.MemberClusterList
 	var links v1alpha1.MemberLinkList
@@ -160,12 +170,15 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.evidence = a.evidence
-	for member, avoids := range a.avoidances {
-		if s.links[v1alpha1.MemberNamespacePrefix+member] == nil || processOf(peers, avoids.replica) != avoids.process || time.Now().After(avoids.until) {
+	for member, of := range a.avoidances {
+		maps.DeleteFunc(of, func(replica string, avoids avoidance) bool {
+			return processOf(peers, replica) != avoids.process || time.Now().After(avoids.until)
+		})
+		if len(of) == 0 || s.links[v1alpha1.MemberNamespacePrefix+member] == nil {
 			delete(a.avoidances, member)
 			continue
 		}
-		s.avoidReplica[member] = avoids.replica
+		s.avoid[member] = slices.Sorted(maps.Keys(of))
 	}
 	return s, nil
 }
@@ -178,8 +191,8 @@ type decision struct {
 	members, replicas map[string]int
 	// evidence is by live replica.
 	evidence map[string]evidence
-	// kept are members that a suspect keeps, though they were to leave it.
-	kept []string
+	// kept are members that a suspect keeps, though they were to leave it, with the suspect.
+	kept map[string]string
 	// suspects seem to reach none of their members: for how many durations of a Lease they
 	// may go on.
 	suspects map[string]int
@@ -193,7 +206,7 @@ type linkChange struct {
 }
 
 func decide(s snapshot) decision {
-	d := decision{members: map[string]int{}, replicas: map[string]int{}, evidence: map[string]evidence{}}
+	d := decision{members: map[string]int{}, replicas: map[string]int{}, evidence: map[string]evidence{}, kept: map[string]string{}}
 	unknown := map[string]bool{}
 	var alive []string
 	for _, peer := range s.peers {
@@ -231,12 +244,13 @@ func decide(s snapshot) decision {
 		switch {
 		case m.Spec.Connection.Pull != nil:
 			spec.Mode, spec.Replica, spec.Connection = v1alpha1.LinkPull, "", m.ConnectionID()
-		case unknown[spec.Replica] && s.avoidReplica[m.Name] != spec.Replica:
+		case unknown[spec.Replica] && !slices.Contains(s.avoid[m.Name], spec.Replica):
 		default:
-			candidate := shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoidReplica[m.Name]}
-			if candidate.Avoid == spec.Replica && d.suspects[spec.Replica] > 0 {
-				candidate.Avoid = "" // it would be exchanged for one that the suspect does not reach either
-				d.kept = append(d.kept, m.Name)
+			candidate := shard.Member{Name: m.Name, Replica: spec.Replica, Avoid: s.avoid[m.Name]}
+			if i := slices.Index(candidate.Avoid, spec.Replica); i >= 0 && d.suspects[spec.Replica] > 0 {
+				// It would be exchanged for one that the suspect does not reach either.
+				candidate.Avoid = slices.Delete(slices.Clone(candidate.Avoid), i, i+1)
+				d.kept[m.Name] = spec.Replica
 			}
 			candidates = append(candidates, candidate)
 		}

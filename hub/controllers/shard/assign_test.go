@@ -21,7 +21,7 @@ import (
 // assigned to; empty: without a MemberLink.
 func snapshotOf(assigned ...string) snapshot {
 	s := snapshot{
-		challenge: "now", links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{}, avoidReplica: map[string]string{}, backedOff: map[string]bool{},
+		challenge: "now", links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{}, avoid: map[string][]string{}, backedOff: map[string]bool{},
 		peers: []Peer{{Name: "one", State: PeerAlive}, {Name: "two", State: PeerAlive}},
 	}
 	for i, replica := range assigned {
@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 			fleet: snapshotOf("one", "two", "two"),
 			change: func(s *snapshot) {
 				s.peers[1].State = PeerUnknown
-				s.avoidReplica["m2"] = "two"
+				s.avoid["m2"] = []string{"two"}
 			},
 			want: map[string]string{"m2": "one"},
 		},
@@ -99,8 +99,8 @@ func TestDecide(t *testing.T) {
 		},
 		"a member that is to be moved is exchanged for another": {
 			fleet:  snapshotOf("one", "two", "one", "two"),
-			change: func(s *snapshot) { s.avoidReplica["m0"] = "one" },
-			want:   map[string]string{"m0": "two", "m1": "one"},
+			change: func(s *snapshot) { s.avoid["m0"] = []string{"one"} },
+			want:   map[string]string{"m0": "two", "m3": "one"},
 		},
 		"another process is elected": {
 			fleet:  snapshotOf("one", "two"),
@@ -323,12 +323,13 @@ func TestReplicaThatTriesIsBackedOffLater(t *testing.T) {
 func TestSuspectThatRecoversKeepsItsMembers(t *testing.T) {
 	s := snapshotOf("one", "two", "one", "two")
 	s.markUnreachable(1, 3)
-	s.avoidReplica = map[string]string{"m0": "one", "m1": "two", "m3": "two"}
-	a := &Assigner{avoidances: map[string]avoidance{"m0": {}, "m1": {}, "m2": {}, "m3": {}}}
+	s.avoid = map[string][]string{"m0": {"one"}, "m1": {"two"}, "m2": {"two"}, "m3": {"one", "two"}}
+	until := avoidance{until: time.Now().Add(time.Hour)}
+	a := &Assigner{avoidances: map[string]map[string]avoidance{"m0": {"one": until}, "m1": {"two": until}, "m2": {"two": until}, "m3": {"one": until, "two": until}}}
 	d := decide(s)
 	require.NotEmpty(t, d.suspects)
 	a.recordEvidence(t.Context(), d, s.peers, duration, time.Now())
-	assert.Equal(t, map[string]avoidance{"m0": {}, "m2": {}}, a.avoidances)
+	assert.Equal(t, map[string]map[string]avoidance{"m0": {"one": until}, "m1": {}, "m2": {"two": until}, "m3": {"one": until}}, a.avoidances)
 }
 
 // A replica that reaches one member only is given each other member once.
@@ -341,7 +342,7 @@ func TestMissedMemberDoesNotComeBack(t *testing.T) {
 			link.Status = v1alpha1.MemberLinkStatus{Carrier: link.Spec.Replica, Known: true, Reachable: true}
 			if link.Spec.Replica == "two" && m.Name != "m1" {
 				link.Status.Reachable, link.Status.Reason = false, v1alpha1.ReasonUnreachable
-				s.avoidReplica[m.Name] = "two"
+				s.avoid[m.Name] = []string{"two"}
 				missed[m.Name]++
 			}
 		}
@@ -372,14 +373,33 @@ func TestAvoidanceEnds(t *testing.T) {
 	for _, link := range snapshotOf("one", "one", "two", "two", "one").links {
 		objects.WithObjects(link)
 	}
-	a := &Assigner{Client: objects.Build(), Replica: &Replica{}, avoidances: map[string]avoidance{
-		"m0": {"one", "1", later}, "m1": {"one", "before", later}, "m2": {"two", "2", past}, "m3": {"three", "3", later},
-		"m4": {"two", "2", later}, "gone": {"one", "1", later},
+	a := &Assigner{Client: objects.Build(), Replica: &Replica{}, avoidances: map[string]map[string]avoidance{
+		"m0": {"one": {"1", later}, "two": {"2", later}}, "m1": {"one": {"before", later}}, "m2": {"two": {"2", past}, "one": {"1", later}},
+		"m3": {"three": {"3", later}}, "gone": {"one": {"1", later}},
 	}}
 	s, err := a.gather(t.Context(), peers)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"m0": "one", "m4": "two"}, s.avoidReplica)
+	assert.Equal(t, map[string][]string{"m0": {"one", "two"}, "m2": {"one"}}, s.avoid)
 	assert.Len(t, a.avoidances, 2)
+	assert.LessOrEqual(t, a.recordEvidence(t.Context(), decide(s), peers, duration, time.Now()), time.Hour, "it is requeued")
+}
+
+// A member that each replica in turn does not sync is not passed round.
+func TestMemberThatAvoidsAllStays(t *testing.T) {
+	peers := append(alivePeers("1", "2"), Peer{Name: "three", State: PeerAlive, Process: "3"})
+	a := &Assigner{Peers: &Peers{self: &Replica{}, peers: peers}}
+	for _, from := range []string{"one", "two"} {
+		assert.True(t, a.HasOtherReplica("m0", from), from)
+		a.MoveMember("m0", from)
+	}
+	assert.False(t, a.HasOtherReplica("m0", "three"))
+	assert.True(t, a.HasOtherReplica("m1", "three"))
+	a.Peers.peers[0].Process = "another"
+	assert.True(t, a.HasOtherReplica("m0", "three"))
+
+	s := snapshotOf("one", "two")
+	s.avoid["m0"] = []string{"one", "two"}
+	assert.Empty(t, decide(s).links)
 }
 
 // A replica that reaches no member is given them one after another, as the watchdog finds each
@@ -396,11 +416,11 @@ func TestReplicaDoesNotGetMembersInExchangeForever(t *testing.T) {
 				s := snapshotOf(assigned...)
 				for moves := 0; len(decide(s).suspects) == 0; {
 					require.LessOrEqual(t, moves, 2)
-					s.avoidReplica = map[string]string{}
+					s.avoid = map[string][]string{}
 					for i := range assigned { // two misses whatever it has
 						if link := s.link(i); link.Spec.Replica == "two" {
 							link.Status = v1alpha1.MemberLinkStatus{Carrier: "two", Known: true, Reason: reason}
-							s.avoidReplica[s.members[i].Name] = "two"
+							s.avoid[s.members[i].Name] = []string{"two"}
 						} else {
 							link.Status = v1alpha1.MemberLinkStatus{Carrier: "one", Known: true, Reachable: true}
 						}

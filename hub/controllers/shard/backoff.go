@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -104,8 +105,13 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 	}
 	a.evidence = d.evidence
 	// Once a suspect has recovered, the watchdog asks again for those that it still misses.
-	for _, member := range d.kept {
-		delete(a.avoidances, member)
+	for member, suspect := range d.kept {
+		delete(a.avoidances[member], suspect)
+	}
+	for _, of := range a.avoidances {
+		for _, avoids := range of {
+			next = trigger.Earliest(next, max(avoids.until.Sub(now), trigger.ConflictRetryDelay))
+		}
 	}
 	for _, s := range a.backoffs {
 		next = trigger.Earliest(next, max(0, s.until.Sub(now)))
@@ -144,7 +150,7 @@ func computeReach(s snapshot) map[string]*reach {
 			continue
 		}
 		member, _ := report.MemberForNamespace(namespace)
-		isStuck := s.avoidReplica[member] == spec.Replica
+		isStuck := slices.Contains(s.avoid[member], spec.Replica)
 		switch {
 		case status.Carrier != spec.Replica || !status.Known:
 			r.pending++

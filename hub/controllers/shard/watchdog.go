@@ -108,7 +108,7 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
 	now := time.Now()
-	var suspects []*v1alpha1.MemberCluster
+	var suspects []suspect
 	existing := map[string]bool{}
 	for i := range list.Items {
 		m := &list.Items[i]
@@ -121,12 +121,18 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		if !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now) {
 			w.forgetResolved(m.Name, link, root.Sequence)
 		} else if w.isDue(m.Name, now) {
-			suspects = append(suspects, m)
+			suspects = append(suspects, suspect{m, link.Spec.Replica})
 		}
 	}
 	w.forgetMissing(existing)
-	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(suspects), func(i int) { w.probeMember(ctx, suspects[i]) })
+	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(suspects), func(i int) { w.probeMember(ctx, suspects[i].member, suspects[i].replica) })
 	return nil
+}
+
+// suspect is a member to probe, with the replica that it is assigned to.
+type suspect struct {
+	member  *v1alpha1.MemberCluster
+	replica string
 }
 
 func (w *Watchdog) isDue(member string, now time.Time) bool {
@@ -190,8 +196,9 @@ func isMissedByOther(link *v1alpha1.MemberLink, self string) bool {
 	return status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self
 }
 
-// probeMember reads the report in the member, and waits whether it is synced.
-func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
+// probeMember reads the report in the member, and waits whether it is synced. What is found is
+// held against the replica that was assigned before, and no other.
+func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster, replica string) {
 	found := probeResult{probedAt: time.Now(), nextAfter: probeInterval}
 	root, probeErr := w.Probe.Root(ctx, m)
 	switch {
@@ -206,6 +213,9 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster) {
 	link, err := w.Links.Get(ctx, m.Name)
 	if err != nil || link == nil {
 		return
+	}
+	if link.Spec.Replica != replica {
+		found.sequence, found.nextAfter = 0, probeInterval
 	}
 	switch {
 	case probeErr == nil && found.sequence == 0 && isMissedByOther(link, w.Assigner.Replica.Name()):
@@ -251,7 +261,7 @@ func (w *Watchdog) moveMember(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLi
 	w.Metrics.CountStalledSync()
 	from := link.Spec.Replica
 	message = fmt.Sprintf("the member is up and reports, but replica %s of the hub does not sync its report, which the elected replica %s can read: ", from, w.Assigner.Replica.Name())
-	if w.Assigner.HasOtherReplica(from) {
+	if w.Assigner.HasOtherReplica(m.Name, from) {
 		message += "the member moves to another replica. Check the log of the former replica and its network path to the member"
 		w.Assigner.MoveMember(m.Name, from)
 	} else {

@@ -138,11 +138,34 @@ func TestMissedMemberIsProbedInEveryPass(t *testing.T) {
 				Links:    &Links{Cached: fake.NewClientBuilder().WithScheme(scheme).WithObjects(link).Build()},
 				Assigner: &Assigner{Replica: &Replica{Options: Options{Name: "one"}}},
 			}
-			w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}})
+			w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, tt.replica)
 			assert.Equal(t, tt.wantDue, w.isDue("edge", w.probes["edge"].probedAt))
 			assert.True(t, w.isDue("edge", w.probes["edge"].probedAt.Add(probeInterval)))
 		})
 	}
+}
+
+// foundReport is a report that the hub does not have.
+type foundReport struct{}
+
+func (foundReport) Root(context.Context, *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	return &v1alpha1.ClusterReport{Sequence: 7, Root: &v1alpha1.ReportRoot{}}, nil
+}
+
+// A member may be moved while it is probed: its next replica has done nothing wrong.
+func TestProbeBlamesTheFormerReplica(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	link := linkAssignedTo("two")
+	link.Namespace, link.Name = v1alpha1.MemberNamespacePrefix+"edge", v1alpha1.MailboxName
+	w := &Watchdog{
+		Probe: foundReport{}, Reports: report.NewStore(),
+		Links:    &Links{Cached: fake.NewClientBuilder().WithScheme(scheme).WithObjects(link).Build()},
+		Assigner: &Assigner{Replica: &Replica{Options: Options{Name: "one"}}},
+	}
+	w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, "three")
+	assert.Empty(t, w.ForMember("edge"))
+	assert.Empty(t, w.Assigner.avoidances)
 }
 
 func TestNextIncidentDoesNotWaitForTheLast(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,11 +45,14 @@ func TestBudgetHeldByOwnConfigMap(t *testing.T) {
 		}
 	}
 	shared.AwaitMember(t, frankfurt, "held", says(3, 3, "; concurrency 5, held to 3 by the member's own ConfigMap"))
-	var list readapi.MemberList
-	require.NoError(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members", &list))
-	require.Len(t, list.Members, 2)
-	assert.Equal(t, ptr.To[int32](3), list.Members[1].OwnConcurrency)
-	assert.Nil(t, list.Members[0].OwnConcurrency)
+	// The read API answers from the hub's cache, which shows the hub's own write later.
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		var list readapi.MemberList
+		require.NoError(check, shared.Hub.GetJSON(t.Context(), "/fleet/v1/members", &list))
+		require.Len(check, list.Members, 2)
+		assert.Equal(check, ptr.To[int32](3), list.Members[1].OwnConcurrency)
+		assert.Nil(check, list.Members[0].OwnConcurrency)
+	}, testenv.Patience, 50*time.Millisecond)
 
 	preview := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: program.PolicyNamespace, Name: "raise", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}},

@@ -165,13 +165,13 @@ func TestReportedApprovedPruned(t *testing.T) {
 		require.NotNil(t, pending.Status.Prune.Until)
 		assert.WithinDuration(t, time.Now().Add(time.Hour), pending.Status.Prune.Until.Time, testenv.Patience)
 	}
-	assert.Equal(t, map[string]int{"Pending": 2}, exportedStates(t, p.Name))
+	awaitExportedStates(t, p.Name, map[string]int{"Pending": 2})
 	shared.undoPrune(t, p)
 	shared.awaitPruneEnd(t, p, v1alpha1.ImagePruneUndone, v1alpha1.ReasonUndone, v1alpha1.TargetCounts{Total: 2, Undone: 2})
 	for _, name := range []string{first, forgotten.ImageNameForVersion("1")} {
 		inEdge.requireServing(t, name)
 	}
-	assert.Equal(t, map[string]int{"Undone": 2}, exportedStates(t, p.Name))
+	awaitExportedStates(t, p.Name, map[string]int{"Undone": 2})
 	assert.Equal(t, before, shared.listImages(t))
 
 	// For good: exactly those that were reported, of plans.
@@ -182,7 +182,7 @@ func TestReportedApprovedPruned(t *testing.T) {
 	for _, img := range goes {
 		inEdge.awaitImageGone(t, img)
 	}
-	assert.Equal(t, map[string]int{"Pruned": 2}, exportedStates(t, p.Name))
+	awaitExportedStates(t, p.Name, map[string]int{"Pruned": 2})
 	after := withoutKeys(before, edge+"/"+first, edge+"/"+forgotten.ImageNameForVersion("1"))
 	assert.Equal(t, after, shared.listImages(t))
 
@@ -287,16 +287,19 @@ func requireExported(t *testing.T, name string, want [][]string) {
 	assert.Equal(t, want, got, text)
 }
 
-// exportedStates counts the images of an ImagePrune by what the read API says of each.
-func exportedStates(t *testing.T, prune string) map[string]int {
+// awaitExportedStates waits until the read API, which answers from the hub's cache, says this of
+// the images of an ImagePrune: how many there are of each state.
+func awaitExportedStates(t *testing.T, prune string, want map[string]int) {
 	t.Helper()
-	var targets struct {
-		Targets []struct{ State string }
-	}
-	require.NoError(t, shared.Hub.GetJSON(t.Context(), "/fleet/v1/imageprunes/targets?prune="+prune, &targets))
-	counts := map[string]int{}
-	for _, target := range targets.Targets {
-		counts[target.State]++
-	}
-	return counts
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		var targets struct {
+			Targets []struct{ State string }
+		}
+		require.NoError(check, shared.Hub.GetJSON(t.Context(), "/fleet/v1/imageprunes/targets?prune="+prune, &targets))
+		counts := map[string]int{}
+		for _, target := range targets.Targets {
+			counts[target.State]++
+		}
+		assert.Equal(check, want, counts)
+	}, testenv.Patience, 50*time.Millisecond)
 }

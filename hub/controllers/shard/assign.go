@@ -65,6 +65,10 @@ type avoidance struct {
 	until   time.Time
 }
 
+func (v avoidance) holds(process string, now time.Time) bool {
+	return v.process == process && now.Before(v.until)
+}
+
 // MoveMember has a member assigned to another replica than from, if there is one that it does
 // not avoid, and not back to that process for maxReplicaBackoff. Members come back one by one.
 func (a *Assigner) MoveMember(member, from string) {
@@ -96,12 +100,12 @@ func processOf(peers []Peer, replica string) string {
 // off, and not avoided.
 func (a *Assigner) HasOtherReplica(member, but string) bool {
 	peers, _ := a.Peers.List()
+	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, peer := range peers {
-		avoids, avoided := a.avoidances[member][peer.Name]
-		avoided = avoided && avoids.process == peer.Process
-		if peer.Name != but && peer.State == PeerAlive && !avoided && time.Now().After(a.backoffs[peer.Name].until) {
+		avoided := a.avoidances[member][peer.Name].holds(peer.Process, now)
+		if peer.Name != but && peer.State == PeerAlive && !avoided && now.After(a.backoffs[peer.Name].until) {
 			return true
 		}
 	}
@@ -172,7 +176,7 @@ func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s.evidence = a.evidence
 	for member, of := range a.avoidances {
 		maps.DeleteFunc(of, func(replica string, avoids avoidance) bool {
-			return processOf(peers, replica) != avoids.process || time.Now().After(avoids.until)
+			return !avoids.holds(processOf(peers, replica), time.Now())
 		})
 		if len(of) == 0 || s.links[v1alpha1.MemberNamespacePrefix+member] == nil {
 			delete(a.avoidances, member)

@@ -108,7 +108,7 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
 	now := time.Now()
-	var suspects []suspect
+	var targets []probeTarget
 	existing := map[string]bool{}
 	for i := range list.Items {
 		m := &list.Items[i]
@@ -121,16 +121,16 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		if !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now) {
 			w.forgetResolved(m.Name, link, root.Sequence)
 		} else if w.isDue(m.Name, now) {
-			suspects = append(suspects, suspect{m, link.Spec.Replica})
+			targets = append(targets, probeTarget{m, link.Spec.Replica})
 		}
 	}
 	w.forgetMissing(existing)
-	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(suspects), func(i int) { w.probeMember(ctx, suspects[i].member, suspects[i].replica) })
+	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(targets), func(i int) { w.probeMember(ctx, targets[i].member, targets[i].replica) })
 	return nil
 }
 
-// suspect is a member to probe, with the replica that it is assigned to.
-type suspect struct {
+// probeTarget is a member to probe, with the replica that it is assigned to.
+type probeTarget struct {
 	member  *v1alpha1.MemberCluster
 	replica string
 }

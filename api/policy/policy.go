@@ -124,6 +124,8 @@ const (
 const (
 	// KeyConcurrency is how many imports may run at a time.
 	KeyConcurrency = "concurrency"
+	// KeyAttemptTimeout is how long an attempt may run.
+	KeyAttemptTimeout = "attemptTimeout"
 	// KeyNamespaceShare limits the slots of one namespace.
 	KeyNamespaceShare = "namespaceShare"
 )
@@ -134,7 +136,7 @@ var memberKeys = map[string]keyCodec{
 	"retryLimit":           int32Codec(func(p *Policy) *int32 { return &p.RetryLimit }, MaxRetries),
 	"retryBackoffDuration": durationCodec(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
 	"maxRetryBackoff":      durationCodec(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
-	"attemptTimeout":       durationCodec(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
+	KeyAttemptTimeout:      durationCodec(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
 	"stallTimeout":         durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
 	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, MaxPriority),
 	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, MaxRetries),

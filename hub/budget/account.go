@@ -113,6 +113,9 @@ type account struct {
 	// replaced.
 	plannedSafe, maxSafe int32
 	departed             bool
+	// given: the hub has planned or granted something to the cluster. What another departed
+	// cluster may be running is the member's word.
+	given bool
 	// trackedSince is when this accountant began to track the account. learnedUntil is
 	// when all grants of earlier processes have expired.
 	trackedSince, learnedUntil time.Time
@@ -146,6 +149,7 @@ func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
 	}
 	switch {
 	case f.PlannedPolicy == nil:
+		// What was given stays so: a plan may be for the next cluster already.
 	case f.PlanAcknowledged:
 		a.unacknowledged = nil
 	default:
@@ -155,6 +159,7 @@ func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
 		}
 	}
 	if f.PlannedPolicy != nil {
+		a.given = true
 		a.maxSafe = max(a.maxSafe, f.PlannedPolicy.Safe)
 		if a.maxSafe == f.PlannedPolicy.Safe && a.plannedSafe < a.maxSafe {
 			a.plannedSafe = a.maxSafe // raised by another replica
@@ -199,7 +204,7 @@ func isNonceOfBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, bo
 
 // recordGrant counts a grant before it is written.
 func (a *account) recordGrant(g Grant, ends time.Time) {
-	a.lastGrant = g
+	a.lastGrant, a.given = g, a.given || g.Slots > 0
 	a.grants = append(a.grants, trackedGrant{Grant: g, expiresAt: ends})
 	if len(a.grants) <= maxTrackedGrants {
 		return

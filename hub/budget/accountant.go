@@ -79,6 +79,7 @@ func (b *Accountant) LearnGrant(member string, s StoredGrant, now time.Time) {
 }
 
 func (a *account) learnGrant(s StoredGrant, now time.Time) {
+	a.given = true
 	if slices.ContainsFunc(a.grants, func(g trackedGrant) bool {
 		return g.Sequence == s.Sequence && g.Nonce == s.Nonce && g.Slots == s.Slots && maps.Equal(g.Sources, s.Sources)
 	}) {

@@ -49,7 +49,12 @@ func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1
 	if acknowledged == nil || *acknowledged != before.Spec.PlanVersion {
 		earlier = UnacknowledgedBounds(before)
 	}
-	text, err := json.Marshal(earlier.Max(b))
+	all := *earlier.Max(b)
+	if before.Spec.HeldPolicy != "" { // otherwise a member's word would count until it acknowledges a plan
+		following, _ := ParseBounds(next.Spec.Policy)
+		all = all.LimitTo(following)
+	}
+	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // numbers and a bool always encode
 	}
@@ -82,6 +87,12 @@ func (b *Bounds) Max(o Bounds) *Bounds {
 		o.Concurrency, o.Safe, o.AttemptTimeout = max(o.Concurrency, b.Concurrency), max(o.Safe, b.Safe), max(o.AttemptTimeout, b.AttemptTimeout)
 	}
 	return &o
+}
+
+// LimitTo returns the bounds without what exceeds the numbers of o.
+func (b Bounds) LimitTo(o Bounds) Bounds {
+	b.Concurrency, b.Safe, b.AttemptTimeout = min(b.Concurrency, o.Concurrency), min(b.Safe, max(o.Safe, o.Concurrency)), min(b.AttemptTimeout, o.AttemptTimeout)
+	return b
 }
 
 // IsWithin reports whether everything that b allows is allowed by o.

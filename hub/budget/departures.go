@@ -110,7 +110,7 @@ func (b *Accountant) LearnDeparture(d Departure, now time.Time) {
 	name := d.Member + "/" + d.Cluster
 	a := b.departed[name]
 	if a == nil {
-		a = &account{member: d.Member, cluster: d.Cluster, departed: true, trackedSince: now}
+		a = &account{member: d.Member, cluster: d.Cluster, departed: true, given: true, trackedSince: now}
 		b.departed[name] = a
 	}
 	// Remaining includes the lifetime of attempts.

@@ -113,6 +113,47 @@ func TestLyingMemberCountsOnlyOnce(t *testing.T) {
 	}
 }
 
+// A member may say that it is another cluster each minute, and that it runs what no plan gave it:
+// all those clusters count once, and no longer than its other claims.
+func TestClustersThatNeverHadAPlanCountOnce(t *testing.T) {
+	for name, unfenced := range map[string]bool{"": false, ", which another process may have planned": true} {
+		t.Run("clusters"+name, func(t *testing.T) {
+			b, begin := NewAccountant(), time.Now()
+			many := Rules{Total: 100, Duration: excessRules.Duration, ExcessTolerance: excessRules.ExcessTolerance}
+			for n := range 8 * 60 {
+				now := begin.Add(time.Duration(n) * time.Minute)
+				f := requestingMember(int64(n+1), 8, 0)
+				f.Cluster, f.PlannedPolicy, f.PlanAcknowledged, f.Grantable = fmt.Sprint(n), nil, false, false
+				f.Transfers, f.Unfenced = nil, unfenced
+				b.Observe("liar", f, now)
+				held := b.Allocate(many, now).Held
+				require.LessOrEqual(t, held, int64(2*8), "minute %d", n)
+				require.LessOrEqual(t, len(b.departed), 1)
+				if now.Sub(begin) > 2*many.ExcessTolerance {
+					require.LessOrEqual(t, held, int64(8), "minute %d", n)
+				}
+				if n%20 == 7 {
+					b = failOver(b, now)
+				}
+			}
+		})
+	}
+}
+
+// A cluster that had a plan counts in full, whatever cluster follows it and when its plan is known.
+func TestClusterThatHadAPlanCounts(t *testing.T) {
+	b, now := NewAccountant(), time.Now()
+	planned := requestingMember(1, 3, 0)
+	planned.Transfers = nil
+	b.Observe("a", planned, now)
+	planned.PlannedPolicy, planned.PlanAcknowledged = nil, false // the next cluster's plan is written
+	b.Observe("a", planned, now)
+	next := idleMember(2)
+	next.Cluster = "next"
+	b.Observe("a", next, now)
+	assert.Equal(t, int64(8), b.Allocate(excessRules, now.Add(tolerance+time.Minute)).Held)
+}
+
 // failOver returns the Accountant of the next process.
 func failOver(b *Accountant, now time.Time) *Accountant {
 	next := NewAccountant()

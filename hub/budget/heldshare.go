@@ -86,7 +86,8 @@ type tally struct {
 	now   time.Time
 }
 
-func (t *tally) stillCounts(end time.Time) bool {
+// countUntil reports whether something counts that counts until end; until rises to it.
+func (t *tally) countUntil(end time.Time) (counts bool) {
 	if !t.now.Before(end) {
 		return false
 	}
@@ -96,7 +97,7 @@ func (t *tally) stillCounts(end time.Time) bool {
 
 func (t *tally) addGrants(grants []trackedGrant, claimed bool, lifetime time.Duration) {
 	for _, g := range grants {
-		if g.claimed == claimed && g.Slots > 0 && t.stillCounts(g.expiresAt.Add(lifetime)) {
+		if g.claimed == claimed && g.Slots > 0 && t.countUntil(g.expiresAt.Add(lifetime)) {
 			t.Share = t.Max(g.Share)
 			if g.allSources {
 				t.anyGroup = max(t.anyGroup, g.Slots)
@@ -125,13 +126,16 @@ func (t *tally) spread(groups []Group) Share {
 func (a *account) knownShare(groups []Group, restored bool, now time.Time) (h Share, until time.Time) {
 	lifetime, t, f := a.attemptLifetime(), tally{now: now}, &a.facts
 	t.addGrants(a.grants, false, lifetime)
-	if slots, ends := a.unknownSlots(restored); slots > 0 && t.stillCounts(ends.Add(lifetime)) {
+	if a.departed && !a.given {
+		return t.spread(groups), t.until
+	}
+	if slots, ends := a.unknownSlots(restored); slots > 0 && t.countUntil(ends.Add(lifetime)) {
 		t.Slots = max(t.Slots, slots)
 		t.anyGroup = t.Slots
 	}
 	if f.ReportSequence > 0 && f.Slots > 0 && now.Before(a.reportedAt.Add(lifetime)) {
 		began, ends := a.begunShare(now)
-		if ends = earlierOf(ends, a.reportedAt.Add(lifetime)); began.Slots > 0 && t.stillCounts(ends) {
+		if ends = earlierOf(ends, a.reportedAt.Add(lifetime)); began.Slots > 0 && t.countUntil(ends) {
 			t.Share = t.Max(a.runningShare(groups).min(began))
 		}
 	}
@@ -144,7 +148,7 @@ func (a *account) knownShare(groups []Group, restored bool, now time.Time) (h Sh
 			t.until = time.Time{}
 		}
 		t.Slots = max(t.Slots, planned, safe)
-	case max(planned, safe) > 0 && t.stillCounts(a.reportedAt.Add(lifetime)):
+	case max(planned, safe) > 0 && t.countUntil(a.reportedAt.Add(lifetime)):
 		t.Slots = max(t.Slots, planned, safe)
 	}
 	if a.usesUnknownGroups() {
@@ -163,7 +167,7 @@ func (a *account) usesUnknownGroups() bool {
 func (a *account) claimedShare(groups []Group, now time.Time) (h Share, until time.Time) {
 	lifetime, t, f := a.attemptLifetime(), tally{now: now}, &a.facts
 	t.addGrants(a.grants, true, lifetime)
-	if f.ReportSequence > 0 && f.Slots > 0 && t.stillCounts(a.reportedAt.Add(lifetime)) {
+	if f.ReportSequence > 0 && f.Slots > 0 && t.countUntil(a.reportedAt.Add(lifetime)) {
 		t.Share = t.Max(a.runningShare(groups))
 	}
 	own := int32(0)
@@ -173,7 +177,7 @@ func (a *account) claimedShare(groups []Group, now time.Time) (h Share, until ti
 	if f.ReportedPolicy != nil && (!f.isLimited() || f.Unfenced) {
 		own = max(own, f.ReportedPolicy.Concurrency)
 	}
-	if own > 0 && (!a.departed || t.stillCounts(a.reportedAt.Add(lifetime))) {
+	if own > 0 && (!a.departed || t.countUntil(a.reportedAt.Add(lifetime))) {
 		t.Slots = max(t.Slots, own)
 	}
 	if a.usesUnknownGroups() {

@@ -47,7 +47,7 @@ func (w *world) stateKey() string {
 			num(int(e.Slots), boolToInt(e.allSources))
 			at(e.endedAt)
 		}
-		num(boolToInt(acc.grantAhead), boolToInt(acc.grantInUse))
+		num(boolToInt(acc.grantAhead), boolToInt(acc.grantInUse), boolToInt(acc.given))
 	}
 	num(w.lies, w.liedAt, w.restores, boolToInt(w.quarantined), boolToInt(w.writtenOff), int(w.restored/time.Second))
 	b = append(b, w.excess...)

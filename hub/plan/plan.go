@@ -2,12 +2,14 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
@@ -206,13 +208,13 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	data, source = now, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
-		data, source, holds = v.Report.PlanPolicy, v.Report.PlanPolicySource, heldAnyPolicy
+		data, source, holds = limitHeld(v.Report.PlanPolicy, now), v.Report.PlanPolicySource, heldAnyPolicy
 	case v.DesiredPolicy == nil && v.Current != nil: // the current policy stays
 		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""
 	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == HashPolicy(v.DesiredPolicy):
-		data, source, holds = v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
+		data, source, holds = limitHeld(v.Current.Policy, now), v.Current.PolicySource, v.Current.HeldPolicy
 	default:
 		return data, source, ""
 	}
@@ -224,4 +226,33 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	default:
 		return data, source, HashPolicy(v.DesiredPolicy)
 	}
+}
+
+// limitHeld returns a held policy as a fleet's budget permits it: only the member says that it
+// had this policy, and no member's word may cost the others a share. What counts for the budget
+// is therefore as in the ConfigMap's policy, or less.
+func limitHeld(held, desired map[string]string) map[string]string {
+	if _, limited := desired[apipolicy.KeySafeConcurrency]; !limited {
+		return held
+	}
+	h, _, errs := apipolicy.Parse(held)
+	d, _, others := apipolicy.Parse(desired)
+	if len(errs)+len(others) > 0 {
+		return desired
+	}
+	keys := []string{apipolicy.KeySafeConcurrency, apipolicy.KeyFleetSources, apipolicy.KeyWindows}
+	if h.Concurrency > d.Concurrency {
+		keys = append(keys, apipolicy.KeyConcurrency)
+	}
+	if h.AttemptTimeout > d.AttemptTimeout {
+		keys = append(keys, apipolicy.KeyAttemptTimeout)
+	}
+	next := maps.Clone(held)
+	for _, key := range keys {
+		delete(next, key)
+		if value, set := desired[key]; set {
+			next[key] = value
+		}
+	}
+	return next
 }

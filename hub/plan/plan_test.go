@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"fmt"
+	"maps"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,6 +30,17 @@ func timeAt(second int) *metav1.Time {
 const uid = types.UID("11111111-0000-0000-0000-000000000000")
 
 func concurrencyPolicy(n int) data { return apitest.Policy().Concurrency(int32(n)).ToData() }
+
+func withKey(d data, key, value string) data {
+	d = maps.Clone(d)
+	d[key] = value
+	return d
+}
+
+// grantsPolicy is that of a fleet with a budget.
+func grantsPolicy(concurrency, safe int) data {
+	return withKey(concurrencyPolicy(concurrency), "safeConcurrency", strconv.Itoa(safe))
+}
 
 func planVersion(epoch, sequence int64) v1alpha1.PlanVersion {
 	return v1alpha1.PlanVersion{Epoch: epoch, Sequence: sequence}
@@ -189,6 +202,26 @@ func TestNextPlan(t *testing.T) {
 		"other images go into a plan that holds a policy": {
 			current: withHeldPolicy(newPlan(planVersion(2, 1), concurrencyPolicy(5)), concurrencyPolicy(3)), report: fresh, desired: concurrencyPolicy(3), images: []v1alpha1.PlannedImage{plannedImage("a", "1Gi")},
 			want: planVersion(2, 2), wantFrom: concurrencyPolicy(5), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"held, and limited by the fleet's budget": {
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyPolicy(256))), desired: grantsPolicy(5, 1),
+			want: planVersion(4, 1), wantFrom: grantsPolicy(5, 1), wantBy: "fleet default", wantWrite: true,
+		},
+		"less than the budget permits stays": {
+			report: acknowledgingReport(newPlan(planVersion(3, 7), concurrencyPolicy(3))), desired: grantsPolicy(5, 1),
+			want: planVersion(4, 1), wantFrom: grantsPolicy(3, 1), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"so does what does not count for it": {
+			report: acknowledgingReport(newPlan(planVersion(3, 7), withKey(concurrencyPolicy(9), "retryLimit", "7"))), desired: grantsPolicy(5, 1),
+			want: planVersion(4, 1), wantFrom: withKey(grantsPolicy(5, 1), "retryLimit", "7"), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"a long attempt, windows and a safe share are the member's word": {
+			report: acknowledgingReport(newPlan(planVersion(3, 7), withKey(withKey(withKey(concurrencyPolicy(9), "retryLimit", "7"), "attemptTimeout", "12h0m0s"), "safeConcurrency", "99"))), desired: grantsPolicy(5, 1),
+			want: planVersion(4, 1), wantFrom: withKey(grantsPolicy(5, 1), "retryLimit", "7"), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"what cannot be read is not held under a budget": {
+			report: acknowledgingReport(newPlan(planVersion(3, 7), data{"concurrency": "many"})), desired: grantsPolicy(5, 1),
+			want: planVersion(4, 1), wantFrom: grantsPolicy(5, 1), wantBy: "fleet default", wantWrite: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,8 +141,15 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	if s.plan != nil {
 		b, _ := m.planned.parse(s.plan.Spec.Policy)
+		superseded := budget.UnacknowledgedBounds(s.plan)
+		if s.plan.Spec.HeldPolicy != "" { // the rest is the member's word
+			b = b.LimitTo(f.DesiredPolicy)
+			if superseded != nil {
+				*superseded = superseded.LimitTo(f.DesiredPolicy)
+			}
+		}
 		if s.root.Report == nil || s.root.ClusterUID == s.plan.Spec.ClusterUID {
-			f.PlannedPolicy, f.SupersededPolicy = &b, budget.UnacknowledgedBounds(s.plan)
+			f.PlannedPolicy, f.SupersededPolicy = &b, superseded
 		} else {
 			f.DesiredPolicy.AttemptTimeout = max(f.DesiredPolicy.AttemptTimeout, b.AttemptTimeout)
 		}

@@ -38,7 +38,9 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	member, _ := report.MemberForNamespace(next.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.allocating || !s.isCounted(member, bounds, before) {
+	// Without grants, a held policy lets the member run what only the member says.
+	isClaimed := s.limited && next.Spec.HeldPolicy != "" && !bounds.Limited
+	if s.allocating || isClaimed || !s.isCounted(member, bounds, before) {
 		return false
 	}
 	if s.intents == nil {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -124,4 +125,30 @@ func TestAdmitPlan(t *testing.T) {
 	assert.True(t, s.Shares.AdmitPlan(held, before))
 	held.Spec.Policy["concurrency"] = "8"
 	assert.False(t, s.Shares.AdmitPlan(held, before))
+	held.Spec.Policy["concurrency"], held.Spec.HeldPolicy = "7", "hash"
+	assert.False(t, s.Shares.AdmitPlan(held, before), "only the member says that it had this policy")
+}
+
+// A plan with a policy that only the member says it had costs the others no more than the fleet's
+// policy permits, also after it has been replaced and while the member acknowledges nothing.
+func TestHeldPolicyCountsAsTheFleetsAtMost(t *testing.T) {
+	s := newTestHub(t, "a")
+	held := unlimitedPlan(s.getPlan("a"))
+	held.Spec.Policy, held.Spec.HeldPolicy = map[string]string{"concurrency": "256", "attemptTimeout": "48h"}, "hash"
+	budget.RecordSuperseded(held, held.DeepCopy(), nil)
+	inForce, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "2", "attemptTimeout": "1h", "fleetConcurrency": "4"})
+	require.Empty(t, errs)
+	state := &memberState{member: &v1alpha1.MemberCluster{}, root: s.reports["a"], plan: held}
+	f := (&policyCache{}).buildFacts(state, inForce, nil, time.Now())
+	assert.Equal(t, &budget.Bounds{Concurrency: 2, AttemptTimeout: time.Hour}, f.PlannedPolicy)
+	assert.Equal(t, &budget.Bounds{Concurrency: 2, AttemptTimeout: time.Hour}, f.SupersededPolicy)
+
+	replaced := limitedPlan(held, 1)
+	replaced.Spec.HeldPolicy = ""
+	budget.RecordSuperseded(replaced, held, nil)
+	superseded := budget.UnacknowledgedBounds(replaced)
+	assert.Equal(t, int32(9), superseded.Concurrency, "as the plan that replaces it")
+	held.Spec.HeldPolicy = ""
+	budget.RecordSuperseded(replaced, held, nil)
+	assert.Equal(t, int32(256), budget.UnacknowledgedBounds(replaced).Concurrency, "the hub's own word")
 }

@@ -132,8 +132,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	d := decide(known)
-	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, known.plan) || d.withdrawMailbox && !r.Shares.MayRemove(member) {
+	if d.withdrawMailbox && !r.Shares.MayRemove(member) {
 		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
+	}
+	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, known.plan) {
+		// Meanwhile the status says what is in force: the plan may wait for a person.
+		known.mayPlan = false
+		d = decide(known)
+		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
 	}
 	if err := r.apply(ctx, member, d); err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)

@@ -153,7 +153,11 @@ func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alp
 	if j.spec.UnreferencedFor != nil {
 		least = j.spec.UnreferencedFor.Duration
 	}
-	if toStoredTimeOrNil(&j.cluster.Root.ObservedAt).Sub(since.Time) < least {
+	observedAt := toStoredTimeOrNil(&j.cluster.Root.ObservedAt)
+	if observedAt == nil {
+		return v1alpha1.KeptTooRecent, "it is unknown when the cluster was observed"
+	}
+	if observedAt.Sub(since.Time) < least {
 		return v1alpha1.KeptTooRecent, "unreferenced for less than " + formatDuration(least)
 	}
 	return "", ""
@@ -185,14 +189,14 @@ func groupKept(verdicts []imageVerdict) []v1alpha1.KeptImages {
 		k := key{v.keptReason, v.detail}
 		name := v.image.Namespace + "/" + v.image.Name
 		list := groups[k]
-		if n := len(list); n == 0 || len(list[n-1].Images) == maxGroupImages || taken[k]+len(name) > maxGroupBytes {
+		if n := len(list); n == 0 || len(list[n-1].Images) == maxGroupImages || taken[k]+nameLength(name) > maxGroupBytes {
 			list = append(list, v1alpha1.KeptImages{Reason: v.keptReason, Detail: v.detail})
 			taken[k] = 0
 		}
 		last := &list[len(list)-1]
 		last.Images = append(last.Images, name)
 		last.Bytes += v.image.Bytes
-		taken[k] += len(name)
+		taken[k] += nameLength(name)
 		groups[k] = list
 	}
 	keys := make([]key, 0, len(groups))

@@ -85,28 +85,44 @@ func continuationOf(c *v1alpha1.ReportedCluster) v1alpha1.ReportedCluster {
 // The sizes overestimate JSON: the constants stand for field names, quotes and numbers.
 // Invariant: each is at least 100, so no list on a page exceeds the API's limit of 4096.
 func partSize(c *v1alpha1.ReportedCluster) int {
-	size := 400 + len(c.Cluster) + len(c.ClusterUID) + len(c.Unknown) + escapedLength(c.Message)
+	size := 400 + nameLength(c.Cluster, string(c.ClusterUID), c.Unknown) + escapedLength(c.Message)
 	for i := range c.Orphans {
 		o := &c.Orphans[i]
-		size += 110 + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.Image) + len(o.ImageUID)
+		size += 110 + nameLength(o.Kind, o.Namespace, o.Name, o.Image, string(o.ImageUID))
 	}
 	return size
 }
 
 func candidateSize(c *v1alpha1.PruneCandidate) int {
-	return 220 + len(c.Namespace) + len(c.Name) + len(c.UID) + len(c.Revision) + len(c.Phase) + len(c.Origin) + len(c.DeclaredBy)
+	return 220 + nameLength(c.Namespace, c.Name, string(c.UID), c.Revision, string(c.Phase), string(c.Origin), c.DeclaredBy)
 }
 
 func groupSize(g *v1alpha1.KeptImages) int {
-	size := 100 + len(g.Reason) + escapedLength(g.Detail)
+	size := 100 + nameLength(string(g.Reason)) + escapedLength(g.Detail)
 	for _, name := range g.Images {
-		size += 3 + len(name)
+		size += 3 + nameLength(name)
 	}
 	return size
 }
 
-// escapedLength bounds the JSON length of any text: an escape has up to six bytes.
-func escapedLength(text string) int { return 6 * len(text) }
+// maxEscape is the length of the longest escape of a byte in JSON.
+const maxEscape = 6
+
+// escapedLength bounds the JSON length of any text.
+func escapedLength(text string) int { return maxEscape * len(text) }
+
+// nameLength bounds the JSON length of names. Members choose them: one may be of escapes only.
+func nameLength(names ...string) (length int) {
+	for _, name := range names {
+		length += len(name)
+		for i := range len(name) {
+			if c := name[i]; c < ' ' || c >= 0x7f || strings.IndexByte(`"\\<>&`, c) >= 0 {
+				length += maxEscape - 1
+			}
+		}
+	}
+	return length
+}
 
 // Digest covers a report's UID and its pages, in order. It is the same before and after a
 // round trip through an API server: empty fields do not count, and JudgeCluster drops

@@ -89,6 +89,12 @@ func TestPaginate(t *testing.T) {
 	for i := range quotes {
 		quotes[i] = v1alpha1.ReportedCluster{Cluster: fmt.Sprintf("c-%05d", i), Unknown: v1alpha1.ReasonOffline, Message: strings.Repeat("<", 512)}
 	}
+	names := v1alpha1.ReportedCluster{Cluster: "a"}
+	for range 1000 {
+		name := strings.Repeat("<\x01", 126)
+		names.Candidates = append(names.Candidates, v1alpha1.PruneCandidate{Namespace: "a", Name: name})
+		names.Kept = append(names.Kept, v1alpha1.KeptImages{Reason: "W", Images: []string{"a/" + name}})
+	}
 	tests := map[string]struct {
 		clusters  []v1alpha1.ReportedCluster
 		wantPages int
@@ -100,6 +106,7 @@ func TestPaginate(t *testing.T) {
 		"many groups of one image": {[]v1alpha1.ReportedCluster{newLargeCluster("a", 0, 9000, 1)}, 7},
 		"many unknown ones":        {many, 6},
 		"texts that JSON escapes":  {quotes, 9},
+		"names that JSON escapes":  {[]v1alpha1.ReportedCluster{names}, 9},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

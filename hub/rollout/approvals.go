@@ -56,10 +56,10 @@ func (e *evaluation) approvalMessage(w *wave) string {
 	sources := e.pendingSources()
 	clusters := pluralClusters(w.counts.unapproved)
 	if len(sources) == 1 && sources[0] == e.templateDigest {
-		return fmt.Sprintf("wave %s, with %s to start, needs approval: %s", w.name, clusters, approvalCommand(e.Image.Name, w.name, e.version.Version))
+		return fmt.Sprintf("wave %s, with %s to start, needs approval: %s", w.name, clusters, e.approvalCommand(w.name))
 	}
-	text := fmt.Sprintf("wave %s, with %s to start, needs approval of %s: kubectl ot rollout approve %s --wave %s names them, as status.pendingApproval does",
-		w.name, clusters, pluralSources(len(sources)), e.Image.Name, w.name)
+	text := fmt.Sprintf("wave %s, with %s to start, needs approval of %s: %s names them, as status.pendingApproval does",
+		w.name, clusters, pluralSources(len(sources)), approveVerb(e.Image.Name, w.name))
 	if len(sources) > v1alpha1.MaxPendingSources {
 		text += fmt.Sprintf(". An approval names at most %d: split the wave, or have fewer clusters get a source of their own", v1alpha1.MaxPendingSources)
 	}
@@ -73,7 +73,17 @@ func pluralSources(n int) string {
 	return fmt.Sprintf("%d sources", n)
 }
 
-// approvalCommand returns the command by which a person approves of the template.
-func approvalCommand(image, wave, version string) string {
+// approvalCommand returns the command by which a person approves of the template. Where the wave
+// has an approval that names other sources it is the plugin's, which adds to it: the list has one
+// entry for each wave and version.
+func (e *evaluation) approvalCommand(wave string) string {
+	image, version := e.Image.Name, e.version.Version
+	if slices.ContainsFunc(e.Image.Spec.Approvals, func(a v1alpha1.Approval) bool { return a.Wave == wave && a.Version == version }) {
+		return approveVerb(image, wave)
+	}
 	return fmt.Sprintf(`kubectl patch fdi %s --type=json -p '[{"op":"add","path":"/spec/approvals/-","value":{"wave":%q,"version":%q,"by":"<your user name>"}}]'`, image, wave, version)
+}
+
+func approveVerb(image, wave string) string {
+	return fmt.Sprintf("kubectl ot rollout approve %s --wave %s", image, wave)
 }

@@ -203,7 +203,7 @@ func TestApprovalsCoverSources(t *testing.T) {
 		"none, two sources":             {base(lvm), "canary=..", "canary=..", v1alpha1.ReasonAwaitingApproval, both, "wave canary, with 2 clusters to start, needs approval of 2 sources: kubectl ot rollout approve ubuntu --wave canary names them"},
 		"without sources":               {base().WithApproval("canary", "1.0.0"), "canary=..", "canary=PP", v1alpha1.ReasonAwaitingClusters, nil, ""},
 		"without sources, two there":    {base(lvm).WithApproval("canary", "1.0.0"), "canary=..", "canary=.P", v1alpha1.ReasonAwaitingApproval, []string{ofLVM}, "wave canary, with 1 cluster to start, needs approval of 1 source: "},
-		"of one":                        {base(lvm).WithApproval("canary", "1.0.0", ofLVM), "canary=..", "canary=P.", v1alpha1.ReasonAwaitingApproval, []string{digest}, "wave canary, with 1 cluster to start, needs approval: "},
+		"of one":                        {base(lvm).WithApproval("canary", "1.0.0", ofLVM), "canary=..", "canary=P.", v1alpha1.ReasonAwaitingApproval, []string{digest}, "wave canary, with 1 cluster to start, needs approval: kubectl ot rollout approve ubuntu --wave canary"},
 		"of both":                       {base(lvm).WithApproval("canary", "1.0.0", both...), "canary=..", "canary=PP", v1alpha1.ReasonAwaitingClusters, nil, ""},
 		"of both, for another version":  {base(lvm).WithApproval("canary", "0.9.0", both...), "canary=..", "canary=..", v1alpha1.ReasonAwaitingApproval, both, ""},
 		"of another":                    {base(lvm).WithApproval("canary", "1.0.0", "another"), "canary=..", "canary=..", v1alpha1.ReasonAwaitingApproval, both, ""},

@@ -8,25 +8,27 @@ import (
 )
 
 // windowOf returns when the window opens that a cluster in progress waits for; zero where it
-// waits for none. Agents that know no windows call it a pause, and one of the fleet-wide budget
-// is the hub's alone.
+// waits for none. Invariant: a time that has passed is none, whatever an old report says, so that
+// the progressDeadline counts from then. Agents that know no windows call it a pause, and one of
+// the fleet-wide budget is the hub's alone.
 func (c *placedCluster) windowOf(now time.Time) time.Time {
 	r := &c.Report
 	waits := r.Reason == v1alpha1.ReasonWaitingForWindow ||
 		!c.WindowOpensAt.IsZero() && (r.Reason == v1alpha1.ReasonPaused || r.Reason == v1alpha1.ReasonWaitingForFleet || r.Reason == v1alpha1.ReasonWaitingForSource)
-	if !r.Exists || r.Revision != c.effective.Revision || r.ItemState == v1alpha1.PlanItemWaiting || !waits {
+	at := laterOf(r.OpensAt, c.WindowOpensAt)
+	if !r.Exists || r.Revision != c.effective.Revision || r.ItemState == v1alpha1.PlanItemWaiting || !waits || !at.After(now) {
 		return time.Time{}
 	}
-	return laterOf(laterOf(r.OpensAt, c.WindowOpensAt), now)
+	return at
 }
 
 // waitsForWindow reports whether a cluster in progress waits for a window.
 func (c *placedCluster) waitsForWindow() bool { return !c.opensAt.IsZero() }
 
-// countClosed counts the clusters in progress of the current wave whose windows have not opened.
+// countClosed counts the clusters in progress of the current wave that wait for a window.
 func (e *evaluation) countClosed() (n int) {
 	for i := range e.placed {
-		if c := &e.placed[i]; int(c.wave) == e.currentWave && c.state == v1alpha1.ClusterProgressing && c.opensAt.After(e.Now) {
+		if c := &e.placed[i]; int(c.wave) == e.currentWave && c.state == v1alpha1.ClusterProgressing && c.waitsForWindow() {
 			n++
 		}
 	}

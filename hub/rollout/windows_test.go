@@ -42,6 +42,35 @@ func TestClustersThatWaitForWindow(t *testing.T) {
 	assert.Empty(t, d.Status.Blocked)
 }
 
+// A report that says no time, or one that has passed, holds up nobody: an agent may hang, or lie.
+func TestWindowThatHasOpenedIsNoWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opensAt    time.Time
+		fromHub    bool
+		wantStates string
+	}{
+		"it opens":                       {now.Add(time.Hour), false, "canary=PP eu=."},
+		"it has just opened":             {now, false, "canary=P. eu=."},
+		"less than a deadline ago":       {now.Add(time.Second - deadline), false, "canary=P. eu=."},
+		"a deadline ago":                 {now.Add(-deadline - time.Second), false, "canary=T. eu=."},
+		"by the hub, less than that ago": {now.Add(time.Second - deadline), true, "canary=P. eu=."},
+		"by the hub, a deadline ago":     {now.Add(-deadline - time.Second), true, "canary=T. eu=."},
+		"no time":                        {time.Time{}, false, "canary=T. eu=."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P. eu=."), tt.opensAt, "canary-0")
+			if tt.fromHub {
+				v.Clusters[0].Report.OpensAt, v.Clusters[0].WindowOpensAt = time.Time{}, tt.opensAt
+			}
+			d := decideAndCheck(t, v)
+			assert.Equal(t, tt.wantStates, formatStates(d))
+			if !tt.opensAt.After(now) {
+				assert.NotContains(t, d.Placed[0].Message, "opens at")
+			}
+		})
+	}
+}
+
 // When a window opens for all, no more clusters import together than maxConcurrency allows.
 func TestMaxConcurrencyHoldsWhenWindowOpens(t *testing.T) {
 	opens := now.Add(8 * time.Hour)

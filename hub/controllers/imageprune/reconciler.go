@@ -108,11 +108,15 @@ func (r *Reconciler) reconcileActive(ctx context.Context, stored *v1alpha1.Image
 	if !r.Roots.HasSynced() {
 		return startupRetryDelay, nil // a report that is not read yet would look like no answer
 	}
+	wasRunning := isRunning(stored)
+	if !wasRunning {
+		// Requests under its name are those of one that was deleted, and made again since.
+		r.Tracker.RemovePrune(stored.Name)
+	}
 	v, d, err := r.gatherAndDecide(ctx, stored)
 	if err != nil {
 		return 0, err
 	}
-	wasRunning := isRunning(stored)
 	switch {
 	case !wasRunning:
 		r.markSeen(stored.Name, countsAsSeen)

@@ -212,6 +212,22 @@ func TestDeletedPruneIsWithdrawn(t *testing.T) {
 	assert.Empty(t, h.targetsByPrune)
 }
 
+// What was requested for a prune that was deleted ends although another one has its name.
+func TestPruneMadeAgainRequestsNothingBeforeItRuns(t *testing.T) {
+	c := newCluster(t, "a")
+	h := c.startHub()
+	c.createPrune("prune", c.createReport("report", []string{"a"}, "ubuntu"))
+	stored := h.reconcilePrune("prune")
+	assert.Len(t, h.requested("a"), 1)
+
+	require.NoError(t, c.Delete(t.Context(), stored))
+	unfinished := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "unfinished"}}
+	require.NoError(t, c.Create(t.Context(), unfinished))
+	c.createPrune("prune", unfinished)
+	require.NotEqual(t, v1alpha1.ImagePruneRunning, h.reconcilePrune("prune").Status.Phase)
+	assert.Empty(t, h.requested("a"))
+}
+
 // Stored start times differ, so that every hub that comes to lead orders two ImagePrunes
 // alike.
 func TestPrunesStartInDifferentSeconds(t *testing.T) {

@@ -89,7 +89,7 @@ func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.
 // LivePage reads a page of a member's report from the API server; nil if there is none,
 // or if it cannot be decoded. Decisions have to check that it has the sequence that the root lists.
 func (r *Reconciler) LivePage(ctx context.Context, member, page string) (*v1alpha1.ClusterReport, error) {
-	report, err := r.readLive(ctx, member, page)
+	report, err := boundedRead(r.readLive)(ctx, member, page)
 	if errors.Is(err, errUndecodable) || err == nil && (report == nil || report.Page == nil) {
 		return nil, nil
 	}

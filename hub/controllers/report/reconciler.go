@@ -189,6 +189,7 @@ func (r *Reconciler) listStored(ctx context.Context, member string) (map[string]
 // applyReport reads what has changed. The pages of a new root are set before it, and the
 // former ones dropped after it: an image that moves between pages is never missing.
 func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata, read readFunc) error {
+	read = boundedRead(read)
 	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName], read); err != nil {
 		return err
 	}
@@ -322,6 +323,14 @@ func (r *Reconciler) dropPage(member string, report *readReport, page string) {
 // readFunc returns a ClusterReport; nil if there is none. It may be newer than what is known
 // to be stored.
 type readFunc func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error)
+
+// boundedRead reads within the bounds of what a member may say.
+func boundedRead(read readFunc) readFunc {
+	return func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {
+		report, err := read(ctx, member, name)
+		return reportlimits.Bound(report), err
+	}
+}
 
 // readStoredIn reads what is stored: what this process wrote itself is known.
 func (r *Reconciler) readStoredIn(stored map[string]*metav1.PartialObjectMetadata) readFunc {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -64,7 +65,7 @@ type options struct {
 
 func (o *options) bindFlags(flags *flag.FlagSet) {
 	o.BindFlags(flags, 500)
-	flags.StringVar(&o.replica, "replica-name", defaultReplicaName(), "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
+	flags.StringVar(&o.replica, "replica-name", "", "Name of this replica; members are assigned to it by this name. Default: $POD_NAME, or the host name.")
 	flags.StringVar(&o.advertise, "advertise-address", os.Getenv("POD_IP"), "Address at which other replicas reach the read API of this one while it is the leader; empty: they do not forward requests. Default: $POD_IP.")
 	o.ui.bindFlags(flags)
 	flags.StringVar(&o.prometheus.URL, "prometheus-url", "", "URL of a Prometheus that scrapes the hub: the history of transfers is filled from it after a failover. Default: none.")
@@ -101,7 +102,9 @@ func bindList(flags *flag.FlagSet, list *[]string, name, usage string) {
 	})
 }
 
+// validate checks the flags, and sets those whose default the environment decides.
 func (o *options) validate() error {
+	o.replica = cmp.Or(o.replica, defaultReplicaName())
 	if err := errors.Join(o.Validate(), o.validateDurations(), o.clusterRules.Validate(), o.ui.validate(), o.prometheus.Validate()); err != nil {
 		return err
 	}
@@ -127,7 +130,7 @@ func (o *options) validateDurations() error {
 }
 
 // defaultReplicaName returns $POD_NAME or the host name; empty, which validate refuses,
-// where there is neither.
+// where there is neither. It is no default of the flag: --help says the same on every machine.
 func defaultReplicaName() string {
 	if name := os.Getenv("POD_NAME"); name != "" {
 		return name

@@ -178,8 +178,8 @@ func (h *hub) createState() {
 	h.reports = reportcontroller.New(h.local.GetCache(), h.live, h.events, metrics.NewReports(ctrlmetrics.Registry), h.index, h.store, h.rollouts, h.requests)
 }
 
-// maxGrantsRead bounds the wait for a cache that has not synced.
-const maxGrantsRead = time.Second
+// grantsReadTimeout bounds the wait for a cache that has not synced.
+const grantsReadTimeout = time.Second
 
 // fleetBudget returns the fleet-wide budget in force now; nil for none.
 func (h *hub) fleetBudget() *policy.Budget {
@@ -195,7 +195,7 @@ func (h *hub) budget() (b *policy.Budget, sourceLimits map[string]map[string]int
 	if b = h.fleetBudget(); b == nil || len(b.Sources) == 0 {
 		return b, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), maxGrantsRead)
+	ctx, cancel := context.WithTimeout(context.Background(), grantsReadTimeout)
 	defer cancel()
 	var grants v1alpha1.TransferGrantList
 	if err := h.local.GetCache().List(ctx, &grants, client.UnsafeDisableDeepCopy); err != nil {

@@ -50,7 +50,7 @@ func NewOneDownloadPoller(live, cached client.Reader, notify func()) *trigger.Co
 			notify()
 		},
 		OnError: func(ctx context.Context, err error) {
-			log.FromContext(ctx).Error(err, "Failed to check single-download policies; retrying", "after", oneDownloadInterval.String())
+			log.FromContext(ctx).Error(err, "Failed to check single-download policies; retrying", "retryAfter", oneDownloadInterval)
 		},
 	}
 }

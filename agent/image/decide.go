@@ -110,15 +110,14 @@ type EndedAttempt struct {
 	DownloadedBytes int64
 }
 
-// Decision is what happens to an image. It is carried out in the order of its
-// fields; DataSources and Delete only once Status is stored.
+// Decision is what happens to an image, in the order of the fields: DataSources and Delete only
+// once Status is stored, RemoveFinalizer alone, and after AddFinalizer nothing.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool
 
 	// ProbeSource: ask the source for the image's headers.
-	ProbeSource bool
-	// AddFinalizer: nothing further is carried out before the finalizer is stored.
+	ProbeSource    bool
 	AddFinalizer   bool
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus

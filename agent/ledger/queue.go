@@ -217,9 +217,9 @@ func (q *Queue) SetSourceGroups(sourceGroupOf func(host string) string) {
 	}
 }
 
-// SetWithheldReasons replaces the reasons why images wait that only the
-// fleet-wide budget, or their namespace's share, keeps from running. It returns the queued images whose reason
-// has changed.
+// SetWithheldReasons replaces the reasons why images wait that could run but for the fleet's
+// budget, their namespace's share, or a window. It returns the queued images whose reason has
+// changed.
 func (q *Queue) SetWithheldReasons(reasons map[types.UID]v1alpha1.Reason) (changed []v1alpha1.ImageKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -305,7 +305,7 @@ func (q *Queue) Stats() QueueStats {
 }
 
 // SetClosed says whether the policy has windows, whether all images wait for one, and at what time.
-// What they wait for it is no age. A process that starts while one is open does not know since
+// That time does not count in OldestArrival. A process that starts while one is open does not know since
 // when, and counts from its start.
 func (q *Queue) SetClosed(hasWindows, closed bool, now time.Time) {
 	q.mu.Lock()

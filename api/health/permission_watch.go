@@ -118,7 +118,7 @@ func (w *PermissionWatch) setMessage(ctx context.Context, message string) {
 		return
 	}
 	if message != "" {
-		log.FromContext(ctx).Error(errors.New(message), "Permissions are missing")
+		log.FromContext(ctx).Error(errors.New(message), "Permissions are missing; requests that need them fail until they are granted")
 	} else {
 		log.FromContext(ctx).Info("All permissions are granted again")
 	}

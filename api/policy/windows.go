@@ -28,6 +28,7 @@ const (
 	MaxFleetConcurrency = 100_000
 
 	maxCronLength     = 128
+	maxDurationLength = 64
 	maxTimeZoneLength = 64
 )
 
@@ -99,7 +100,7 @@ func parseWindow(entry map[string]any) (w Window, err error) {
 	if _, err = parseCron(w.Cron); err != nil {
 		return w, fmt.Errorf(".cron: %w", err)
 	}
-	duration, err := textField(entry, "duration", maxTimeZoneLength)
+	duration, err := textField(entry, "duration", maxDurationLength)
 	if err != nil {
 		return w, err
 	}

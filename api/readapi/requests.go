@@ -165,35 +165,6 @@ func (c *Client) Members(ctx context.Context, page Paging) (*MemberList, error) 
 	return getAnswer[MemberList](ctx, c, "members", page.query())
 }
 
-// MembersQuery selects members. Empty fields do not limit them.
-type MembersQuery struct {
-	// Search is a part of a name, or of a label's value.
-	Search string
-	// State is a MemberState or StateUnknown; Selector is of labels.
-	State, Selector string
-	// Sort is one of MemberOrders; Descending turns it round.
-	Sort       string
-	Descending bool
-	// Offset is how many members to leave out; Limit how many to return, the hub's default for 0.
-	Offset, Limit int
-}
-
-// FindMembers asks for the members that match.
-func (c *Client) FindMembers(ctx context.Context, of MembersQuery) (*MemberList, error) {
-	q := Paging{Limit: of.Limit}.query()
-	setText(q, "search", of.Search)
-	setText(q, "state", of.State)
-	setText(q, "selector", of.Selector)
-	setText(q, "sort", of.Sort)
-	if of.Descending {
-		q.Set("order", OrderDescending)
-	}
-	if of.Offset > 0 {
-		q.Set("offset", strconv.Itoa(of.Offset))
-	}
-	return getAnswer[MemberList](ctx, c, "members", q)
-}
-
 // Member asks for one member.
 func (c *Client) Member(ctx context.Context, name string) (*MemberDetail, error) {
 	return getAnswer[MemberDetail](ctx, c, "members/detail", url.Values{"member": {name}})

@@ -25,6 +25,7 @@ const (
 	correctPolicy     = "Correct the policy ConfigMap."
 	upgrade           = "Upgrade the older side: " + upgradePage + "."
 	missingPages      = "Images may be missing from what the hub shows."
+	foreignReport     = "No agent writes this: see who else uses its credential, and revoke it."
 	readMessage       = "Read the message. "
 	giveAdministrator = "Give the hub an administrator's kubeconfig."
 )
@@ -37,7 +38,7 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonCredentialsMissing:    replaceKubeconfig,
 		v1alpha1.ReasonNeverConnected:        replaceKubeconfig,
 		v1alpha1.ReasonOverLimits:            "Its API server sends more than the hub reads: " + limitsPage + ". Retried after 1 to 10 minutes.",
-		v1alpha1.ReasonReportNotCarried:      "The hub replica of this member is stuck; the member moves to another.",
+		v1alpha1.ReasonReportNotCarried:      "Its replica of the hub is stuck. The member moves to another one; without one, restart the replica in the message.",
 		v1alpha1.ReasonNotDialledIn:          "The agent in pull mode does not connect: see its HubConnected.",
 	},
 	v1alpha1.ConditionServerVerified: {
@@ -72,8 +73,11 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonKindsOlder:    upgrade,
 	},
 	v1alpha1.ConditionReportComplete: {
-		v1alpha1.ReasonPagesMissing: missingPages,
-		v1alpha1.ReasonPagesOmitted: missingPages,
+		v1alpha1.ReasonPagesMissing:      missingPages,
+		v1alpha1.ReasonPagesOmitted:      missingPages,
+		v1alpha1.ReasonReportOversized:   "Upgrade an agent of 0.2 or older. Otherwise somebody else may use its credential.",
+		v1alpha1.ReasonUnlistedReports:   foreignReport,
+		v1alpha1.ReasonReportUndecodable: foreignReport,
 	},
 	v1alpha1.ConditionCredentialRotated: {
 		v1alpha1.ReasonRotationPending:   "Nothing. The hub has not reached the member yet.",
@@ -84,7 +88,7 @@ var remedies = map[string]map[string]string{
 	},
 	v1alpha1.ConditionJoined: {
 		v1alpha1.ReasonAwaitingAgent:      "A join token waits in its Secret.",
-		v1alpha1.ReasonJoinTokenExpired:   "Nobody used it in time. Ask for another: kubectl annotate --overwrite membercluster frankfurt pelotech.ot/join-token=$(date +%s)",
+		v1alpha1.ReasonJoinTokenExpired:   "The token was not used in time. The message has the command for another one.",
 		v1alpha1.ReasonAwaitingAcceptance: "An agent registers. The message has its fingerprint and the command.",
 		v1alpha1.ReasonAwaitingContact:    "The credential is issued and not used yet.",
 	},

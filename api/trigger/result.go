@@ -18,7 +18,7 @@ const ConflictRetryDelay = 50 * time.Millisecond
 // error goes to the controller's backoff.
 func Result(ctx context.Context, err error, delay time.Duration, isConflict func(error) bool) (ctrl.Result, error) {
 	if err != nil && isConflict(err) {
-		log.FromContext(ctx).V(1).Info("Write conflict; retrying", "delay", delay, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("Write conflict; retrying", "retryAfter", delay, "error", err.Error())
 		return ctrl.Result{RequeueAfter: delay}, nil
 	}
 	return ctrl.Result{}, err

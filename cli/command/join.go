@@ -13,6 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/doctor/gather"
@@ -328,7 +329,7 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 func (e *environment) explainTokenFile(request join.Request, x *execute.Executor) error {
 	access, err := registration.ParseHubAccess(x.Token())
 	if err != nil {
-		return fmt.Errorf("the hub has made a join token that is none: %w", err)
+		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", err, request.Name, v1alpha1.AnnotationJoinToken)
 	}
 	e.printNote("%s is good once, and for an hour by default: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
 	e.printNote("in the cluster: helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output)

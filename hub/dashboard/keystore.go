@@ -63,7 +63,7 @@ func (s *KeyStore) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := s.read(ctx, time.Now()); err != nil {
-			log.FromContext(ctx).Error(err, "Failed to read the keys of the dashboard's cookies; retrying in 15 s", "secret", KeySecret)
+			log.FromContext(ctx).Error(err, "Failed to read the keys of the dashboard's cookies; retrying", "secret", KeySecret, "retryAfter", keyReadInterval)
 		}
 		select {
 		case <-ctx.Done():

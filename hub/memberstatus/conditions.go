@@ -343,7 +343,7 @@ func (s *statusBuilder) setTransfersAccounted() {
 			"the member may run %d imports more than the hub has planned, under its own policy, until it acknowledges its first plan. They count against all members for fleetExcessTolerance, once", t.Excess))
 	case t.Excess > 0:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionFalse(v1alpha1.ReasonReportedSlotsExceedGrants,
-			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, once, and then no more. "+
+			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, and only once. "+
 				"If the hub was not restored and the member did not just join, do not trust it: kubectl patch membercluster %s --type=merge --patch='{\"spec\":{\"quarantine\":{\"reason\":\"…\"}}}'", t.Excess, s.Member.Name))
 	default:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionTrue(v1alpha1.ReasonWithinGrants, "the member reports no more imports than the hub has planned or granted"))

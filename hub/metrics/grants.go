@@ -46,7 +46,7 @@ func (g *Grants) CountWrite() { g.written.Inc() }
 func (g *Grants) SetAllocation(rules budget.Rules, plan budget.Allocation) {
 	g.Reset()
 	var granted, wanted, reserved float64
-	held, dark := map[string]float64{}, map[string]float64{}
+	held, ofSilent := map[string]float64{}, map[string]float64{}
 	for _, a := range plan.Accounts {
 		granted, wanted = granted+float64(a.Granted), wanted+float64(a.Wanted)
 		away := a.Silent || a.Departed
@@ -56,7 +56,7 @@ func (g *Grants) SetAllocation(rules budget.Rules, plan budget.Allocation) {
 		for name, n := range a.Sources {
 			held[name] += float64(n)
 			if away {
-				dark[name] += float64(n)
+				ofSilent[name] += float64(n)
 			}
 		}
 	}
@@ -68,6 +68,6 @@ func (g *Grants) SetAllocation(rules budget.Rules, plan budget.Allocation) {
 	for _, group := range rules.Groups {
 		g.concurrency.WithLabelValues(group.Name).Set(float64(group.Concurrency))
 		g.held.WithLabelValues(group.Name).Set(held[group.Name])
-		g.reserved.WithLabelValues(group.Name).Set(dark[group.Name])
+		g.reserved.WithLabelValues(group.Name).Set(ofSilent[group.Name])
 	}
 }

@@ -85,6 +85,7 @@ func checkFile(file string, text []byte) []finding {
 		found = append(found, checkNames(file, text)...)
 	case ".md":
 		found = append(found, checkPage(file, string(text))...)
+		found = append(found, checkMap(file, string(text))...)
 		found = append(found, checkLinks(file, string(text))...)
 		found = append(found, checkTests(file, string(text))...)
 	}

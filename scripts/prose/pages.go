@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"strings"
 )
@@ -14,9 +13,6 @@ const (
 	maxReadmeWords    = 700
 	maxPackageMapWord = 500
 )
-
-// packageMaps are the pages that only map packages.
-var packageMaps = map[string]bool{"agent/README.md": true, "hub/README.md": true, "e2e/README.md": true}
 
 var (
 	link     = regexp.MustCompile(`\]\(([^)]*)\)`)
@@ -67,7 +63,7 @@ func checkPage(file, text string) (found []finding) {
 	switch {
 	case file == "README.md":
 		most = maxReadmeWords
-	case packageMaps[path.Clean(file)]:
+	case packageMaps[file] != nil:
 		most = maxPackageMapWord
 	}
 	if most > 0 && words > most {

@@ -63,6 +63,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+func TestPackageMaps(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, folder := range []string{"hub/plan", "hub/controllers/grant", "hub/testdata", "e2e/suites/agent"} {
+		require.NoError(t, os.MkdirAll(folder, 0o700))
+		if folder != "hub/testdata" {
+			require.NoError(t, os.WriteFile(folder+"/a.go", nil, 0o600))
+		}
+	}
+	const table = "| Package | Holds |\n| --- | --- |\n"
+	for rows, want := range map[string]int{
+		"| `plan`, `controllers/grant` | plans, with `budget` |\n": 0,
+		"| `plan` | plans |\n":                                       1,
+		"| `plan` | with `controllers/grant` |\n":                    1,
+		"| `plan`, `controllers/grant` | |\n| `budget` | shares |\n": 1,
+	} {
+		assert.Len(t, checkMap("hub/README.md", table+rows), want, rows)
+	}
+	assert.Empty(t, checkMap("e2e/README.md", table+"| `agent` | an agent alone |\n"))
+	assert.Empty(t, checkMap("docs/a.md", table), "no map of packages")
+}
+
 func TestLinks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("other.md", []byte("# Who holds what\n\n## `Joined`, and more\n"), 0o600))

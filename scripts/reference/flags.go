@@ -13,7 +13,7 @@ func renderFlags() (string, error) {
 	var b strings.Builder
 	for _, program := range []string{"agent", "hub"} {
 		command := exec.Command("go", "run", "./"+program, "--help")
-		command.Env = append(command.Environ(), "POD_NAMESPACE=", "POD_NAME=", "KUBECONFIG=")
+		command.Env = append(command.Environ(), "POD_NAMESPACE=", "POD_NAME=", "POD_IP=", "KUBECONFIG=")
 		out, err := command.CombinedOutput()
 		// Package flag ends with 0 or 2 after --help, by how its set was made.
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

@@ -36,9 +36,9 @@ const (
 	// one namespace.
 	maxTrialsPerMinute   = 120
 	maxTrialsOfNamespace = 30
-	// maxUnavailable bounds how long the dry runs of all namespaces wait in a minute for webhooks
+	// maxUnavailableWait bounds how long the dry runs of all namespaces wait in a minute for webhooks
 	// that are unavailable, beside those that are in flight.
-	maxUnavailable = 15 * time.Second
+	maxUnavailableWait = 15 * time.Second
 )
 
 // trialAnswers are the API server's answers to DataVolumes that were created as dry runs.
@@ -141,7 +141,7 @@ func (t *trialAnswers) waitedTooLong(now time.Time) (trialAnswer, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.beginMinute(now)
-	return t.lastUnavailable, t.unavailable >= maxUnavailable
+	return t.lastUnavailable, t.unavailable >= maxUnavailableWait
 }
 
 func (t *trialAnswers) beginMinute(now time.Time) {

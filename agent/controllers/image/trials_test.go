@@ -296,7 +296,7 @@ func TestWaitingForWebhooksIsBounded(t *testing.T) {
 						}
 						time.Sleep(time.Second) //nolint:forbidigo // the clock of a synctest bubble
 					}
-					assert.LessOrEqual(t, waited, 2*(maxUnavailable+trialTimeout), "this minute may begin within one of the agent's")
+					assert.LessOrEqual(t, waited, 2*(maxUnavailableWait+trialTimeout), "this minute may begin within one of the agent's")
 				}
 				down = false
 				time.Sleep(maxTrialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble

@@ -149,7 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		decision := ledger.Decide(view)
 		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision)
-		if errors.Is(err, errLimitsLowered) {
+		if errors.Is(err, errLimitsChanged) {
 			continue
 		}
 		if err != nil {

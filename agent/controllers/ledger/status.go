@@ -16,9 +16,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// errLimitsLowered: before the write the grant that a decision rests on expired, or a window
+// errLimitsChanged: before the write the grant that a decision rests on expired, or a window
 // closed or opened.
-var errLimitsLowered = errors.New("less may run than before")
+var errLimitsChanged = errors.New("the limits changed before the write")
 
 // writeLedger stores a decision, against the resourceVersion that it rests on.
 func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision) error {
@@ -35,7 +35,7 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 		return nil
 	}
 	if !r.limitsStillHold(policyState, limits) {
-		return errLimitsLowered
+		return errLimitsChanged
 	}
 	syncLedger.Status = &next
 	if err := r.Status().Update(ctx, syncLedger); err != nil {

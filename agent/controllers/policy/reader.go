@@ -190,7 +190,7 @@ func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alph
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
-		log.FromContext(ctx).Info("Refused the policy ConfigMap; nothing of it applies", "error", s.message)
+		log.FromContext(ctx).Info("Refused the policy ConfigMap; what it changes does not apply", "error", s.message)
 		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}
 }

@@ -76,7 +76,7 @@ type Member struct {
 	ignoresPlans bool
 	// claimedSlots is what the member reports instead of what it runs; 0 for the truth.
 	claimedSlots int32
-	dark         bool
+	disconnected bool
 	grants       *grant.RequestTracker
 	elapsed      func() time.Duration
 	root         v1alpha1.ClusterReport
@@ -250,7 +250,7 @@ func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do fu
 // acknowledgePlan acknowledges a plan, as an agent does after writing its ledger.
 func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) {
 	err := m.updateRoot(ctx, func(root *v1alpha1.ReportRoot) {
-		if m.ignoresPlans || m.dark || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
+		if m.ignoresPlans || m.disconnected || root.Plan != nil && plan.Compare(*root.Plan) < 0 {
 			return
 		}
 		root.Plan = &plan.PlanVersion
@@ -395,7 +395,7 @@ func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot
 
 // writeReport stores an object with a higher sequence.
 func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) error {
-	if m.dark {
+	if m.disconnected {
 		return nil
 	}
 	r.Sequence = max(r.Sequence+1, time.Now().Add(m.skew).UnixMilli())

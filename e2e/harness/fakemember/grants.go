@@ -72,7 +72,7 @@ func (m *Member) fillTransfers(root *v1alpha1.ReportRoot) {
 func (m *Member) applyGrant(ctx context.Context, spec *v1alpha1.TransferGrantSpec) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.dark {
+	if m.disconnected {
 		return
 	}
 	m.grants.ObserveGrant(spec, m.UID)
@@ -96,15 +96,15 @@ func (m *Member) ClaimSlots(ctx context.Context, n int32) error {
 	return m.writeRoot(ctx, func(*v1alpha1.ReportRoot) {})
 }
 
-// GoDark cuts the member off from the hub. Its imports continue, and new ones start while its last
+// Disconnect cuts the member off from the hub. Its imports continue, and new ones start while its last
 // grant is valid.
-func (m *Member) GoDark() {
+func (m *Member) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dark = true
+	m.disconnected = true
 }
 
-// Reconnect ends GoDark.
+// Reconnect ends Disconnect.
 func (m *Member) Reconnect(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: m.Name, Name: v1alpha1.MailboxName}
 	plan, given := &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}
@@ -114,7 +114,7 @@ func (m *Member) Reconnect(ctx context.Context) error {
 		}
 	}
 	m.mu.Lock()
-	m.dark = false
+	m.disconnected = false
 	m.mu.Unlock()
 	m.acknowledgePlan(ctx, &plan.Spec)
 	m.applyGrant(ctx, &given.Spec)
@@ -149,7 +149,7 @@ func (all *Members) renewGrants(ctx context.Context) {
 // isReportDue reports that a request is due or that a reported grant has expired.
 func (m *Member) isReportDue() bool {
 	root := m.root.Root
-	if m.oldAgent || m.dark || root.Transfers == nil || !root.Transfers.Limited {
+	if m.oldAgent || m.disconnected || root.Transfers == nil || !root.Transfers.Limited {
 		return false
 	}
 	at, asks := m.grants.NextRequestAt()

@@ -57,7 +57,7 @@ func (all *Members) PlayImportsWith(do func(ctx context.Context, member string, 
 func (m *Member) queuePlannedImages(ctx context.Context, plan *v1alpha1.ClusterPlanSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.importImage == nil || m.dark || plan.Compare(*m.root.Root.Plan) < 0 { // plans are acknowledged concurrently
+	if m.importImage == nil || m.disconnected || plan.Compare(*m.root.Root.Plan) < 0 { // plans are acknowledged concurrently
 		return nil
 	}
 	planned, before := map[types.NamespacedName]bool{}, len(m.imports.queue)

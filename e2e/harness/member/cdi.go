@@ -132,10 +132,6 @@ func (m *Member) StartCDIWebhooks() error {
 	return m.startCDI(&m.cdiWebhooks, cdiWebhookLog, 48, "-kubeconfig="+m.ControlPlane.Kubeconfig(), "-webhooks")
 }
 
-// StopCDIWebhooks stops CDI's admission webhooks: nobody, not even CDI's controller, can then
-// create or change a DataVolume.
-func (m *Member) StopCDIWebhooks() error { return m.stopProcess(&m.cdiWebhooks) }
-
 func (m *Member) startCDI(p **process.Process, name binaries.Name, heapMiB int64, args ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

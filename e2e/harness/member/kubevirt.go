@@ -120,17 +120,10 @@ func (m *Member) StartKubeVirt() error {
 	)
 }
 
-// StopKubeVirt stops virt-controller; VMIs and their pods keep running.
-func (m *Member) StopKubeVirt() error { return m.stopProcess(&m.kubevirt) }
-
 // StartKubeVirtWebhooks starts KubeVirt's admission webhooks unless they run.
 func (m *Member) StartKubeVirtWebhooks() error {
 	return m.startKubeVirt(&m.kubevirtWebhooks, binaries.VirtAPI, "kubevirt-apiserver", 160)
 }
-
-// StopKubeVirtWebhooks stops KubeVirt's admission webhooks: nobody, not even virt-controller, can
-// then create or change a VM.
-func (m *Member) StopKubeVirtWebhooks() error { return m.stopProcess(&m.kubevirtWebhooks) }
 
 func (m *Member) startKubeVirt(p **process.Process, name binaries.Name, account string, heapMiB int64, args ...string) error {
 	m.mu.Lock()

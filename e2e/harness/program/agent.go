@@ -32,9 +32,6 @@ type Agent struct {
 	MetricsURL string
 }
 
-// AgentBinary builds the agent, once in this process, and returns its path.
-func AgentBinary() (string, error) { return agentProgram.Binary("") }
-
 // InstallAgent installs the agent's chart: CRDs, RBAC, admission policies and the policy
 // ConfigMap.
 func InstallAgent(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {

@@ -37,5 +37,5 @@
 //
 // VirtHandler simulates KubeVirt's virt-handler, virt-launcher and guest, below the real
 // virt-controller: a guest is up as soon as its pod runs, and off as soon as it is asked to
-// stop. HoldGuests keeps guests from starting; PowerOffGuest and CrashGuest end them.
+// stop.
 package simulator

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,19 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // heartbeatInterval is well below the five minutes after which virt-controller considers a node
@@ -37,21 +33,16 @@ const heartbeatInterval = time.Minute
 // usually comes first.
 const conflictRetryDelay = 100 * time.Millisecond
 
-// endGuestTimeout bounds the wait for the cache to show a running guest that is to end.
-const endGuestTimeout = time.Minute
-
 // VirtHandler simulates KubeVirt's virt-handler, virt-launchers and guests on the member's node. A
 // guest is up as soon as its pod runs, and off as soon as it is asked to stop. Like the real
 // one it leaves pods, volumes and finalizers to virt-controller, and keeps an ending pod until
 // its guest is off.
 type VirtHandler struct {
-	client     client.Client
-	playsNode  bool
-	guestsHeld atomic.Bool
-	resync     chan event.GenericEvent
-	cancel     context.CancelFunc
-	done       chan struct{}
-	err        error
+	client    client.Client
+	playsNode bool
+	cancel    context.CancelFunc
+	done      chan struct{}
+	err       error
 }
 
 // nodeNameExtra has the node of a Pod whose ServiceAccount makes a request. From 1.9 on, KubeVirt
@@ -83,10 +74,9 @@ func StartVirtHandler(ctx context.Context, c client.Client, o Options, node bool
 	if err != nil {
 		return nil, fmt.Errorf("setting up the simulated virt-handler of %s: %w", o.Name, err)
 	}
-	h := &VirtHandler{client: mgr.GetClient(), playsNode: node, resync: make(chan event.GenericEvent), done: make(chan struct{})}
+	h := &VirtHandler{client: mgr.GetClient(), playsNode: node, done: make(chan struct{})}
 	err = ctrl.NewControllerManagedBy(mgr).Named("sim-virt-handler").For(&kubevirtv1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(mapPodToVMI)).
-		WatchesRawSource(source.Channel(h.resync, &handler.EnqueueRequestForObject{})).
 		Complete(reconcile.Func(h.reconcile))
 	if err == nil {
 		err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -130,64 +120,6 @@ func (h *VirtHandler) Stop() error {
 	h.cancel()
 	<-h.done
 	return h.err
-}
-
-// HoldGuests keeps guests from starting, as a broken node does, until it is called with false.
-func (h *VirtHandler) HoldGuests(ctx context.Context, hold bool) error {
-	h.guestsHeld.Store(hold)
-	if hold {
-		return nil
-	}
-	var list kubevirtv1.VirtualMachineInstanceList
-	if err := h.client.List(ctx, &list); err != nil {
-		return fmt.Errorf("letting the guests start: %w", err)
-	}
-	for i := range list.Items {
-		select {
-		case h.resync <- event.GenericEvent{Object: &list.Items[i]}:
-		case <-h.done:
-			return fmt.Errorf("letting the guests start: the simulated virt-handler has ended (%w)", h.err)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// PowerOffGuest ends a running guest as if it shut itself down.
-func (h *VirtHandler) PowerOffGuest(ctx context.Context, key client.ObjectKey) error {
-	return h.endGuest(ctx, key, kubevirtv1.Succeeded)
-}
-
-// CrashGuest ends a running guest with a failure.
-func (h *VirtHandler) CrashGuest(ctx context.Context, key client.ObjectKey) error {
-	return h.endGuest(ctx, key, kubevirtv1.Failed)
-}
-
-func (h *VirtHandler) endGuest(ctx context.Context, key client.ObjectKey, phase kubevirtv1.VirtualMachineInstancePhase) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, conflictRetryDelay, endGuestTimeout, true, func(ctx context.Context) (bool, error) {
-		var vmi kubevirtv1.VirtualMachineInstance
-		if last = h.client.Get(ctx, key, &vmi); last != nil {
-			return false, client.IgnoreNotFound(last)
-		}
-		if vmi.Status.Phase != kubevirtv1.Running {
-			last = fmt.Errorf("it does not run, it is %s", vmi.Status.Phase)
-			return false, nil
-		}
-		last = SetVMIPhase(ctx, h.client, &vmi, phase)
-		if apierrors.IsInvalid(last) {
-			return false, nil
-		}
-		return true, last
-	})
-	if wait.Interrupted(err) {
-		err = last
-	}
-	if err != nil {
-		return fmt.Errorf("ending the guest of machine %s: %w", key, err)
-	}
-	return nil
 }
 
 func mapPodToVMI(_ context.Context, pod client.Object) []reconcile.Request {
@@ -253,7 +185,7 @@ func (h *VirtHandler) reconcileLauncher(ctx context.Context, vmi *kubevirtv1.Vir
 		return nil
 	case h.playsNode && pod.Status.Phase == corev1.PodPending:
 		return h.runPod(ctx, pod)
-	case next == kubevirtv1.Running && !h.guestsHeld.Load():
+	case next == kubevirtv1.Running:
 		return SetVMIPhase(ctx, h.client, vmi, next)
 	}
 	return nil

@@ -70,12 +70,3 @@ func (s *Env) CreateNetworks(t *testing.T, namespace string, names ...string) {
 		s.Create(t, u)
 	}
 }
-
-// GetKubeVirtMachine returns the KubeVirt VirtualMachine of a machine.
-func (s *Env) GetKubeVirtMachine(t *testing.T, vm *v1alpha1.VirtualMachine) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachine"})
-	require.NoError(t, s.Client().Get(t.Context(), client.ObjectKeyFromObject(vm), u))
-	return u
-}

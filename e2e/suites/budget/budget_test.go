@@ -192,7 +192,7 @@ func TestDarkMembersNeverExceedBudget(t *testing.T) {
 	require.True(t, testenv.AwaitCondition(t, func() bool { return sumOf(countRunning()) >= budget-2 }), "the budget is not used")
 	dark := shared.Fakes.List[:fakeCount/3]
 	for _, m := range dark {
-		m.GoDark()
+		m.Disconnect()
 	}
 	for _, img := range images {
 		require.True(t, testenv.AwaitCondition(t, func() bool {

@@ -39,7 +39,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return okBefore && okAfter && (before.Generation != after.Generation || before.UID != after.UID ||
 			before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 			before.Status.AgentVersion != after.Status.AgentVersion || before.Status.ClusterUID != after.Status.ClusterUID ||
-			isReachable(before) != isReachable(after) ||
+			isReachable(before) != isReachable(after) || // one that has come back does not wait for its backoff
 			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations))
 	}}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -53,8 +53,6 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// isReachable lets a member that has come back be observed at once, in spite of its
-// backoff.
 func isReachable(member *v1alpha1.MemberCluster) bool {
 	return meta.IsStatusConditionTrue(member.Status.Conditions, v1alpha1.ConditionReachable)
 }
@@ -73,7 +71,7 @@ func (r *Reconciler) mapValuesToMembers(ctx context.Context, o client.Object) (r
 	}
 	var list v1alpha1.MemberClusterList
 	if err := r.List(ctx, &list, client.MatchingLabels{v1alpha1.LabelInstallAgent: "true"}, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Listing MemberClusters to look at those whose values have changed")
+		log.FromContext(ctx).Error(err, "Failed to list MemberClusters; changed values of ot-agent are installed once something else of a member changes", "configMap", o.GetName())
 	}
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})

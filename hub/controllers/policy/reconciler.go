@@ -262,7 +262,7 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 	}
 	switch {
 	case len(next.errs) > 0:
-		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; nothing of it applies", "error", state.Message)
+		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; what it changes does not apply", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
 	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)

@@ -36,7 +36,7 @@ func (l *Loader) Start(ctx context.Context) error {
 			l.Tracker.ExpectStored(stored)
 			return nil
 		}
-		log.FromContext(ctx).Error(err, "Failed to list PruneReports and ImagePrunes; requesting nothing from members and retrying", "delay", listRetryDelay)
+		log.FromContext(ctx).Error(err, "Failed to list PruneReports and ImagePrunes; requesting nothing from members and retrying", "retryAfter", listRetryDelay)
 		if trigger.Sleep(ctx, listRetryDelay) != nil {
 			return nil // the hub stops
 		}

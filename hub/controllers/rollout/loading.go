@@ -150,7 +150,7 @@ func (l *storedPlansLoader) Start(ctx context.Context) error {
 			l.state.awaitPlans(stored)
 			return nil
 		}
-		log.FromContext(ctx).Error(err, "Failed to list ClusterPlans; starting no rollout and retrying", "delay", listRetryDelay)
+		log.FromContext(ctx).Error(err, "Failed to list ClusterPlans; starting no rollout and retrying", "retryAfter", listRetryDelay)
 		if trigger.Sleep(ctx, listRetryDelay) != nil {
 			return nil // the hub stops
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/shard"
 )
@@ -343,7 +344,8 @@ func (a *Assigner) writeLink(ctx context.Context, c linkChange) error {
 	}
 	if c.fromReplica != "" {
 		a.Metrics.CountMove()
-		log.FromContext(ctx).Info("Moved member to another replica", "namespace", c.link.Namespace, "from", c.fromReplica, "to", c.link.Spec.Replica)
+		member, _ := report.MemberForNamespace(c.link.Namespace)
+		log.FromContext(ctx).Info("Moved member to another replica", "member", member, "from", c.fromReplica, "to", c.link.Spec.Replica)
 	}
 	return nil
 }

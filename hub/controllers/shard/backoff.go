@@ -95,7 +95,7 @@ func (a *Assigner) recordEvidence(ctx context.Context, d decision, peers []Peer,
 			wait := min(max(minReplicaBackoff, 2*a.backoffs[peer.Name].wait), maxReplicaBackoff)
 			a.backoffs[peer.Name] = replicaBackoff{process: peer.Process, until: now.Add(wait), wait: wait}
 			next = trigger.Earliest(next, trigger.ConflictRetryDelay)
-			log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "duration", wait.String())
+			log.FromContext(ctx).Info("Replica reaches none of its members while others reach theirs; assigning no members to it", "replica", peer.Name, "retryAfter", wait)
 		}
 		d.evidence[peer.Name] = against
 		if backoff, ok := a.backoffs[peer.Name]; ok && against.reaches && now.Before(backoff.until) {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -45,7 +46,9 @@ func TestDecideHandlesCorruptStatus(t *testing.T) {
 			}
 		}
 		image.QueueStateOf(w.img)
-		image.CandidateOf(w.img, w.policy)
+		if candidate, _ := image.CandidateOf(w.img, w.policy); candidate != (ledger.Candidate{}) {
+			require.Positive(t, candidate.Attempt, "a ledger with it could not be stored, and so no slot of others")
+		}
 		for _, slot := range w.slots {
 			image.OutcomeOf(w.img, slot)
 			image.IsAdoptable(w.img, slot)

@@ -217,7 +217,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		d.status.BytesTotal = d.Preflight.Size
 	}
 	if failure := d.Preflight.Refused; failure != nil {
-		d.recordFailure(rev, v1alpha1.Slot{Image: KeyOf(d.Image), Revision: rev.Revision, Attempt: d.status.LastAttempt + 1, StartedAt: d.now}, *failure)
+		d.recordFailure(rev, v1alpha1.Slot{Image: KeyOf(d.Image), Revision: rev.Revision, Attempt: NextAttempt(d.status.LastAttempt), StartedAt: d.now}, *failure)
 		d.Preflight = PreflightResult{}
 		d.awaitAdmission(rev)
 		return

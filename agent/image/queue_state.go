@@ -1,6 +1,7 @@
 package image
 
 import (
+	"math"
 	"slices"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
@@ -50,10 +51,14 @@ func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate,
 	return ledger.Candidate{
 		Image:    KeyOf(img),
 		Revision: img.Status.Revision,
-		Attempt:  img.Status.LastAttempt + 1,
+		Attempt:  NextAttempt(img.Status.LastAttempt),
 		Host:     HostOf(img.Spec),
 	}, true
 }
+
+// NextAttempt returns the number of the attempt after last. It can be stored in a ledger, whose
+// other slots must not suffer from a status that somebody has edited.
+func NextAttempt(last int32) int32 { return max(0, min(last, math.MaxInt32-1)) + 1 }
 
 // storedWaitReason is why the current revision waits. It outlives a phase such as
 // Terminating, which has a reason of its own.

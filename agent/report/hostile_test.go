@@ -1,10 +1,13 @@
 package report
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -51,7 +54,20 @@ func TestPagesCanBeStoredWhateverImagesSay(t *testing.T) {
 		ledger := &v1alpha1.SyncLedger{Status: &v1alpha1.SyncLedgerStatus{Conditions: []metav1.Condition{{
 			Type: "PolicyAccepted", Status: metav1.ConditionFalse, Reason: "Invalid", Message: text("condition"), LastTransitionTime: at,
 		}}}}
-		root := BuildRoot(RootInput{Ledger: ledger, AgentVersion: "v1", BootID: "boot", Now: at.Time, Heartbeat: time.Minute})
+		snapshot := StorageSnapshot{GoneImages: map[v1alpha1.ImageKey]bool{}}
+		for i := range rapid.IntRange(0, 3).Draw(t, "claims") {
+			claim := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "farm", Name: fmt.Sprintf("claim-%d", i),
+				Labels: map[string]string{v1alpha1.LabelImageUID: "x"}, Annotations: map[string]string{v1alpha1.AnnotationImageName: text("annotation")},
+			}}
+			claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(rapid.SampledFrom([]string{"1Gi", "5Ei", "7Ei", "-1"}).Draw(t, "requested"))}
+			snapshot.Objects.Claims = append(snapshot.Objects.Claims, claim)
+			snapshot.GoneImages[v1alpha1.ImageKey{Namespace: "farm", Name: claim.Annotations[v1alpha1.AnnotationImageName], UID: "x"}] = true
+		}
+		orphans := FindOrphans(snapshot)
+		require.Len(t, orphans.First, len(snapshot.Objects.Claims))
+		require.GreaterOrEqual(t, orphans.Bytes, int64(0))
+		root := BuildRoot(RootInput{Orphans: orphans, Ledger: ledger, AgentVersion: "v1", BootID: "boot", Now: at.Time, Heartbeat: time.Minute})
 		schemacheck.RequireFieldStorable(t, "ClusterReport", "root", &root)
 	})
 }

@@ -8,10 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Bounds of what objects say that they request, so that no sum overflows.
+const (
+	maxObjectBytes = 128 << 40 // twice the largest disk
+	maxOrphanBytes = 1<<53 - 1
 )
 
 // StorageSnapshot is the input of FindOrphans.
@@ -101,7 +108,11 @@ func (s *orphanSearch) checkObject(o metav1.Object, orphan v1alpha1.OrphanedObje
 		return
 	}
 	s.goneImages[img] = true
-	orphan.Namespace, orphan.Name, orphan.Image, orphan.ImageUID = img.Namespace, o.GetName(), img.Name, uid
+	orphan.Namespace, orphan.Name, orphan.ImageUID = img.Namespace, o.GetName(), uid
+	if len(validation.IsDNS1123Subdomain(img.Name)) == 0 { // anybody may annotate a claim
+		orphan.Image = img.Name
+	}
+	orphan.Bytes = max(0, min(orphan.Bytes, maxObjectBytes))
 	switch {
 	case claim == "":
 		s.countedClaims[types.NamespacedName{Namespace: orphan.Namespace, Name: orphan.Name}] = true
@@ -149,7 +160,7 @@ func (s *orphanSearch) collectOrphans() Orphans {
 	})
 	orphans := Orphans{Count: int32(len(s.found)), HasSlots: s.hasSlots, GoneImages: s.goneImages}
 	for i := range s.found {
-		orphans.Bytes += s.found[i].Bytes
+		orphans.Bytes = min(orphans.Bytes+s.found[i].Bytes, maxOrphanBytes)
 	}
 	orphans.First = s.found[:min(len(s.found), v1alpha1.MaxReportedOrphans)]
 	for img := range s.suspectedImages {

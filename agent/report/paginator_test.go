@@ -318,8 +318,11 @@ func TestBuildRoot(t *testing.T) {
 		Budget: 4, Slots: make([]v1alpha1.Slot, 3), Policy: map[string]string{"concurrency": "4"},
 		Plan: &v1alpha1.PlanVersion{Epoch: 1, Sequence: 7}, PlanPolicy: map[string]string{"concurrency": "5"}, PlanPolicySource: "fleet default",
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionWithinBudget, Status: metav1.ConditionTrue}},
+		OwnWindows: "- cron: 0 22 * * *", InForce: &v1alpha1.InForceConcurrency{Concurrency: 2},
 	}}
 	root = BuildRoot(v)
+	assert.Equal(t, "- cron: 0 22 * * *", root.OwnWindows)
+	assert.Equal(t, &v1alpha1.InForceConcurrency{Concurrency: 2}, root.InForce)
 	assert.False(t, root.NoLedger)
 	assert.Equal(t, int32(4), root.Budget)
 	assert.Equal(t, int32(3), root.Slots)

@@ -66,7 +66,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		status := in.Ledger.Status.DeepCopy()
 		root.NoLedger = false
 		root.Plan, root.PlanPolicy, root.PlanPolicySource = status.Plan, status.PlanPolicy, status.PlanPolicySource
-		root.Policy = status.Policy
+		root.Policy, root.OwnWindows, root.InForce = status.Policy, status.OwnWindows, status.InForce
 		root.OwnConcurrency, root.OwnConcurrencyUnset = status.OwnConcurrency, status.OwnConcurrencyUnset
 		root.Budget, root.Slots = status.Budget, int32(len(status.Slots))
 		root.Conditions = status.Conditions

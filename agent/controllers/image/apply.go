@@ -25,7 +25,7 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		return r.patchFinalizer(ctx, img, controllerutil.RemoveFinalizer)
 	}
 	if d.ProbeSource { // in the background, while the rest is stored
-		r.startPreflight(ctx, img, d.Status.LastAttempt+1)
+		r.startPreflight(ctx, img, image.NextAttempt(d.Status.LastAttempt))
 	}
 	if d.AddFinalizer {
 		// The event of this write requeues the image.

@@ -199,7 +199,7 @@ func (r *Reconciler) preflightResult(img *v1alpha1.VMDiskImage) image.PreflightR
 	if !canProbe {
 		return image.PreflightResult{Known: true}
 	}
-	return r.Preflight.CachedResult(preflightSource(img, url, img.Status.LastAttempt+1))
+	return r.Preflight.CachedResult(preflightSource(img, url, image.NextAttempt(img.Status.LastAttempt)))
 }
 
 func preflightSource(img *v1alpha1.VMDiskImage, url string, attempt int32) preflight.Source {

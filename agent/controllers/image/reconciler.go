@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	decision, err := r.decide(ctx, img)
 	if err == nil && decision.ProbeSource && r.arrivals.delaysFirstWrite(img) {
-		r.startPreflight(ctx, img, decision.Status.LastAttempt+1)
+		r.startPreflight(ctx, img, image.NextAttempt(decision.Status.LastAttempt))
 		return ctrl.Result{RequeueAfter: firstAnswerDelay}, nil // an answer requeues it sooner
 	}
 	if err == nil {

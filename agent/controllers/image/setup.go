@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -41,7 +42,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones 
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.mapToSkippedImages)).
 		WatchesRawSource(source.Kind(disks, client.Object(&corev1.PersistentVolumeClaim{}), disk, diskChangedPredicate())).
 		WatchesRawSource(&r.triggers).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
 		Build(r)
 	if err != nil {
 		return err

@@ -204,7 +204,7 @@ func storedRefusal(img *v1alpha1.VMDiskImage) *image.Blocker {
 // Invariant: a refusal of one image holds up no other, and an acceptance of others does not
 // let in one that was refused.
 func (r *Reconciler) findAdmissionBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) *image.Blocker {
-	key, attempt := image.KeyOf(img), img.Status.LastAttempt+1
+	key, attempt := image.KeyOf(img), image.NextAttempt(img.Status.LastAttempt)
 	dv := image.NewDataVolume(img, v1alpha1.Slot{Image: key, Revision: img.Spec.Revision(), Attempt: attempt, DataVolume: ledger.DataVolumeName(key, attempt)})
 	dv.Labels = nil // a label would need a slot
 	refusal := storedRefusal(img)

@@ -2,7 +2,9 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
+// maxRefusingNamespaces is in how many namespaces a DataVolume may fail to be created before the
+// others wait for the next reconcile.
+const maxRefusingNamespaces = 4
+
 // applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
 // CDI downloads a failed one again, then creates others in the order of the queue.
 func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts) (requeueAfter time.Duration, err error) {
@@ -20,6 +26,8 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		return 0, err
 	}
 	requeueAfter = found.requeueAfter
+	var failed error
+	var refusing []string
 	admitted := map[string]bool{}
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
@@ -40,9 +48,18 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 			}
 			continue
 		}
+		if slices.Contains(refusing, slot.Image.Namespace) {
+			continue
+		}
 		retry, err := r.createDataVolume(ctx, img, slot)
 		if err != nil {
-			return 0, err
+			// A webhook or quota of one namespace holds up no other. Requests that are answered
+			// late do: they would add up.
+			failed, refusing = errors.Join(failed, err), append(refusing, slot.Image.Namespace)
+			if len(refusing) == maxRefusingNamespaces {
+				break
+			}
+			continue
 		}
 		if retry {
 			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
@@ -52,7 +69,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	if len(decision.Adopted) > 0 {
 		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget
 	}
-	return requeueAfter, nil
+	return requeueAfter, failed
 }
 
 // deleteUnwanted deletes the DataVolumes of images that are gone, and strays: those that

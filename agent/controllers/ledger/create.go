@@ -21,6 +21,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// unlistedGrace is how long the policy that refuses DataVolumes without a slot may not know a slot.
+// API servers see the ledger within a second. After it the refusal is an error, which the image
+// shows: the policy's binding may name another ledger.
+const unlistedGrace = 15 * time.Second
+
 // maxCreationErrorBytes bounds an error in the message of an image.
 const maxCreationErrorBytes = 512
 
@@ -42,22 +47,33 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	if problem := image.DescribeSourceProblem(&img.Spec); problem != "" {
 		return false, r.failAttempt(ctx, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem})
 	}
+	key := ledger.DataVolumeKey(slot)
 	err = r.Create(ctx, image.NewDataVolume(img, slot))
+	isUnlisted := admissionpolicy.IsUnlistedRefusal(err)
+	if since, refused := r.unlistedSince[key]; !isUnlisted {
+		delete(r.unlistedSince, key)
+	} else if !refused {
+		r.unlistedSince[key] = time.Now()
+	} else if time.Since(since) > unlistedGrace {
+		r.recordCreation(slot, err)
+		return false, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
+	}
+	if isUnlisted {
+		r.lastLedger.Store(nil) // this process may not know the latest ledger
+		return true, nil
+	}
 	r.recordCreation(slot, err)
 	switch {
 	case err == nil:
-		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
+		r.createdAt[key] = time.Now()
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.checkExistingDataVolume(ctx, slot)
-	case admissionpolicy.IsUnlistedRefusal(err):
-		r.lastLedger.Store(nil) // this process may not know the latest ledger
-		return true, nil
 	}
 	if failure := newRefusalFailure(err); failure != nil {
 		return false, r.failAttempt(ctx, slot, *failure)
 	}
-	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", ledger.DataVolumeKey(slot), slot.Image.Name, err)
+	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", key, slot.Image.Name, err)
 }
 
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It
@@ -130,11 +146,11 @@ func (r *Reconciler) CreationProblem(slot v1alpha1.Slot) *importcause.Cause {
 }
 
 // recordCreation remembers why a DataVolume could not be created, and requeues its image
-// when that changes. A refusal for a missing slot is retried at once.
+// when that changes.
 func (r *Reconciler) recordCreation(slot v1alpha1.Slot, err error) {
 	before := r.CreationProblem(slot)
 	key := ledger.DataVolumeKey(slot)
-	if err == nil || apierrors.IsAlreadyExists(err) || admissionpolicy.IsUnlistedRefusal(err) {
+	if err == nil || apierrors.IsAlreadyExists(err) {
 		if before != nil {
 			r.forgetCreationProblem(key)
 			r.EnqueueImages(slot.Image)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -65,6 +68,52 @@ func TestCreationProblemIsKnownUntilCreation(t *testing.T) {
 		assert.Equal(t, step.wantReason, problem.Reason)
 		assert.Contains(t, problem.Message, step.wantMessage)
 	}
+}
+
+// A webhook that fails for one namespace holds up no other.
+func TestOtherNamespacesGetTheirDataVolumes(t *testing.T) {
+	images := queuedImages(3)
+	images[2].Namespace = "other"
+	m := newFleetMember(t, 3, images...)
+	m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if _, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume && obj.GetNamespace() == "ns" {
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+	})
+	_, err := m.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "failed calling webhook")
+	assert.Len(t, m.storedStatus().Slots, 3)
+	var made cdiv1.DataVolumeList
+	require.NoError(t, m.Client.List(t.Context(), &made))
+	require.Len(t, made.Items, 1)
+	assert.Equal(t, "other", made.Items[0].Namespace)
+}
+
+// The API server may see the ledger late, and is asked again at once. If it goes on refusing a
+// slot's DataVolume, its policy looks at another ledger, and the image says so.
+func TestSlotThatThePolicyDoesNotKnowIsShown(t *testing.T) {
+	m := newFleetMember(t, 1, queuedImages(1)...)
+	answer := error(apierrors.NewForbidden(cdiv1.Resource("datavolumes"), "img-0", errors.New("ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: no slot")))
+	require.True(t, admissionpolicy.IsUnlistedRefusal(answer))
+	m.answerCreations(&answer)
+	assert.Equal(t, admissionRetryDelay, m.mustReconcile().RequeueAfter)
+	slot := m.storedStatus().Slots[0]
+	assert.Nil(t, m.CreationProblem(slot))
+
+	m.unlistedSince[ledger.DataVolumeKey(slot)] = time.Now().Add(-unlistedGrace - time.Second)
+	_, err := m.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "which has a slot")
+	require.NotNil(t, m.CreationProblem(slot))
+	assert.Contains(t, m.CreationProblem(slot).Message, "ot-agent-datavolumes")
+	assert.False(t, m.storedStatus().Slots[0].Ended, "it costs no attempt")
+
+	answer = nil
+	m.mustReconcile()
+	assert.Nil(t, m.CreationProblem(slot))
+	assert.Empty(t, m.unlistedSince)
 }
 
 // The problem of a slot that is freed is forgotten with it.

@@ -119,6 +119,7 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		ImportGuardCondition:  admissionpolicy.NewBudgetGuardPoller(nil, "", nil).Condition,
 		OneDownloadCondition:  admissionpolicy.NewOneDownloadPoller(nil, nil, nil).Condition,
 		createdAt:             map[string]time.Time{},
+		unlistedSince:         map[string]time.Time{},
 	}
 	m.Policy.SetPlanServed()
 	m.grantServed.Store(true)

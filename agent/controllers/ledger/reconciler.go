@@ -112,6 +112,8 @@ type Reconciler struct {
 
 	// createdAt is when this process created a DataVolume that the cache does not show yet.
 	createdAt map[string]time.Time
+	// unlistedSince is since when a DataVolume has been refused as one without a slot.
+	unlistedSince map[string]time.Time
 	// queueSources are the groups of sources that the queue knows.
 	queueSources policy.Sources
 }

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,7 +33,7 @@ func (r *Reconciler) Enqueue() { r.triggers.Enqueue(r.request()) }
 // Setup adds the controller to a manager. Every event leads to the one request, for the
 // one ledger.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	r.createdAt = map[string]time.Time{}
+	r.createdAt, r.unlistedSince = map[string]time.Time{}, map[string]time.Time{}
 	enqueue := trigger.Always(r.request())
 	neverCreate := func(event.CreateEvent) bool { return false }
 	neverUpdate := func(event.UpdateEvent) bool { return false }
@@ -48,6 +49,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.SyncLedger{}, enqueue, builder.WithPredicates(foreignWrites)).
 		Watches(&corev1.ConfigMap{}, enqueue).
 		WatchesRawSource(&r.triggers).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Build(r)
 	if err != nil {
 		return err

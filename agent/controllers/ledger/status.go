@@ -108,6 +108,7 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	r.Metrics.SetConditions(r.lastLedger.Load().Status.Conditions)
 	for _, slot := range decision.Freed {
 		delete(r.createdAt, ledger.DataVolumeKey(slot))
+		delete(r.unlistedSince, ledger.DataVolumeKey(slot))
 		r.forgetCreationProblem(ledger.DataVolumeKey(slot))
 	}
 	for _, slot := range decision.Admitted {

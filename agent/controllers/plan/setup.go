@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +30,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.VMDiskImage{}, enqueue, builder.WithPredicates(r.namedImagePredicate())).
 		Watches(&v1alpha1.SyncLedger{}, enqueue, builder.WithPredicates(planAcknowledgedPredicate())).
 		WatchesRawSource(&r.triggers).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(reconcile.Func(r.reconcileWhenServed))
 	if err != nil {
 		return err

@@ -1,0 +1,17 @@
+package trigger
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// MaxRetryDelay is the longest delay between retries after errors. controller-runtime's default,
+// 1000 s, outlasts what a request depends on: a webhook that is up again, a quota that is raised.
+const MaxRetryDelay = 30 * time.Second
+
+// NewRateLimiter backs off from 5 ms to MaxRetryDelay for each request.
+func NewRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, MaxRetryDelay)
+}

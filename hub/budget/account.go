@@ -34,7 +34,9 @@ type MemberFacts struct {
 	// zero without a report.
 	Cluster        string
 	ReportSequence int64
-	BootID         string
+	// ReportUID is that of the hub's copy. Sequences begin anew with another one.
+	ReportUID string
+	BootID    string
 	// Slots of the ledger and the reported transfers, both of one state.
 	Slots     int32
 	Transfers *v1alpha1.ReportedTransfers
@@ -133,12 +135,14 @@ type account struct {
 // observe updates the account with current facts.
 func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
 	a.recordEnded(restored, now)
-	newer := f.ReportSequence > a.facts.ReportSequence
+	// A person deletes the hub's copy of a report where a cluster's clock went back.
+	isAnother := f.ReportSequence > 0 && a.facts.ReportUID != "" && f.ReportUID != a.facts.ReportUID
+	newer := f.ReportSequence > a.facts.ReportSequence || isAnother
 	if !newer && f.ReportSequence < a.facts.ReportSequence {
 		// An older copy of the report says nothing new about transfers; the other facts
 		// may be new.
 		f.ReportSequence, f.BootID, f.Slots, f.Transfers = a.facts.ReportSequence, a.facts.BootID, a.facts.Slots, a.facts.Transfers
-		f.ReportedPolicy, f.SourcesCurrent, f.PlanAcknowledged = a.facts.ReportedPolicy, a.facts.SourcesCurrent, false
+		f.ReportUID, f.ReportedPolicy, f.SourcesCurrent, f.PlanAcknowledged = a.facts.ReportUID, a.facts.ReportedPolicy, a.facts.SourcesCurrent, false
 	}
 	a.facts = f
 	if f.Cluster != "" {

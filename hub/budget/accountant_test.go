@@ -29,6 +29,28 @@ func idleMember(report int64) MemberFacts {
 	return f
 }
 
+// Where a cluster's clock went back its reports are older than the hub's copy, until a person
+// deletes that.
+func TestReportsBeginAnewWithAnotherCopy(t *testing.T) {
+	b, now := NewAccountant(), time.Now()
+	ahead := requestingMember(1000, 3, 3)
+	ahead.ReportUID = "first"
+	b.Observe("a", ahead, now)
+	late := idleMember(7)
+	late.ReportUID = "first"
+	b.Observe("a", late, now)
+	assert.Equal(t, int32(3), b.accounts["a"].facts.Slots, "a late copy says nothing new")
+	b.Observe("a", MemberFacts{DesiredPolicy: ahead.DesiredPolicy, PlannedPolicy: ahead.PlannedPolicy}, now)
+	assert.Equal(t, int32(3), b.accounts["a"].facts.Slots, "nor does one that is deleted")
+	late.ReportUID = "second"
+	b.Observe("a", late, now)
+	assert.Zero(t, b.accounts["a"].facts.Slots)
+	again := requestingMember(8, 0, 2)
+	again.ReportUID = "second"
+	b.Observe("a", again, now)
+	assert.Equal(t, int32(2), grantFor(b.Allocate(rules, now), "a").Slots)
+}
+
 var rules = Rules{Total: 4, Duration: 5 * time.Minute}
 
 func accountOf(p Allocation, name string) MemberAccount {

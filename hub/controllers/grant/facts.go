@@ -124,6 +124,7 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 	if r == nil {
 		return f
 	}
+	f.ReportUID = string(s.root.UID)
 	f.Cluster, f.ReportSequence, f.BootID, f.Slots, f.Transfers = string(s.root.ClusterUID), s.root.Sequence, r.BootID, r.Slots, r.Transfers
 	f.PlanAcknowledged = s.plan != nil && s.intendedBounds == nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
 	if len(r.Policy) > 0 {

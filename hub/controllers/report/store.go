@@ -15,7 +15,9 @@ import (
 // Root is the root of a member's report on the hub, and when this process received it.
 type Root struct {
 	// Report is nil if the hub has none.
-	Report     *v1alpha1.ReportRoot
+	Report *v1alpha1.ReportRoot
+	// UID is that of the ClusterReport on the hub. Sequences of another one say nothing of its.
+	UID        types.UID
 	ClusterUID types.UID
 	Sequence   int64
 	// ReceivedAt is when this process last saw the copy change; nil if it has only seen
@@ -144,11 +146,11 @@ func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.
 		delete(s.roots, member)
 		return
 	}
-	next := &Root{Report: report.Root, ClusterUID: report.ClusterUID, Sequence: report.Sequence}
+	next := &Root{Report: report.Root, UID: report.UID, ClusterUID: report.ClusterUID, Sequence: report.Sequence}
 	before := s.roots[member]
 	switch {
 	case (before == nil || before.Report == nil) && !s.hasSynced():
-	case before != nil && before.Sequence == report.Sequence && before.ClusterUID == report.ClusterUID:
+	case before != nil && before.Sequence == report.Sequence && before.ClusterUID == report.ClusterUID && before.UID == report.UID:
 		next.ReceivedAt = before.ReceivedAt
 	default:
 		next.ReceivedAt = &now

@@ -186,7 +186,7 @@ func (f *Fleet) StartHub(ctx context.Context, args ...string) error {
 	if err := program.DeleteHubLease(ctx, f); err != nil {
 		return err
 	}
-	h, err := f.RunHub(ctx, program.Options{Args: args})
+	h, err := f.RunHub(ctx, program.Options{LeaseDuration: leaseDuration, Args: args})
 	if err == nil {
 		f.Hub = h
 	}

@@ -170,8 +170,9 @@ func (m *Member) RunAgent(ctx context.Context, o program.Options) (*program.Agen
 	return program.StartAgent(ctx, m.ControlPlane, o)
 }
 
-// leaseDuration is the agents' one in a real cluster: a busy machine loses a shorter one.
-const leaseDuration = 15 * time.Second
+// leaseDuration is that of programs that nobody waits for: a busy machine loses a shorter Lease, and
+// then they exit. A kubelet would start them again.
+const leaseDuration = time.Minute
 
 // Ledger returns the status of the member's SyncLedger; the zero value for none.
 func (m *Member) Ledger(t *testing.T) v1alpha1.SyncLedgerStatus {

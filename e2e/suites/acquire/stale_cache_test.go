@@ -142,8 +142,8 @@ func TestStaleImageCacheAcquiresNothing(t *testing.T) {
 			change(t, s)
 			s.stopFreshAgent(t)
 			vm := testenv.NewMachine(s.ns, "vm", s.img)
-			env.Create(t, vm)
 			writes := len(s.Proxy.Writes())
+			env.Create(t, vm)
 			require.True(t, testenv.AwaitCondition(t, func() bool {
 				for _, w := range s.Proxy.Writes()[writes:] {
 					if resource, _, status := w.Target(); resource == "virtualmachines" && status {

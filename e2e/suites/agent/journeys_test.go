@@ -138,9 +138,11 @@ func TestPipelinePublishesAndWaits(t *testing.T) {
 
 	out, err = runKubectl(t, ns, "", "delete", "--cascade=foreground", "--timeout=170s", "vmdi/sync-workspace-123")
 	require.NoError(t, err, out)
-	out, err = runKubectl(t, ns, "", "get", "datavolumes,volumesnapshots,pvc,pods", "-o", "name")
-	require.NoError(t, err, out)
-	assert.Empty(t, strings.TrimSpace(out))
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		out, err = runKubectl(t, ns, "", "get", "datavolumes,volumesnapshots,pvc,pods", "-o", "name")
+		require.NoError(t, err, out)
+		return strings.TrimSpace(out) == ""
+	}), "%s", out)
 }
 
 func TestWaitingReasonIsShownByKubectl(t *testing.T) {

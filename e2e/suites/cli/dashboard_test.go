@@ -240,6 +240,7 @@ func TestDashboardSurvivesTheElectedHub(t *testing.T) {
 	stream := openStream()
 	require.NotNil(t, stream)
 	shared.Hub.Kill()
+	<-shared.Hub.Done()
 	t.Cleanup(func() { shared.RestartHub(t) })
 	_, err := io.Copy(io.Discard, stream)
 	require.NotErrorIs(t, err, context.DeadlineExceeded, "the stream ends with its replica")

@@ -129,14 +129,17 @@ func TestFirstFiveMinutes(t *testing.T) {
 	require.Len(t, servers, 4, "the hub and three clusters")
 
 	opened := openPrinted(t, printed)
-	screen, code := n.run(t, tried[0])
-	assert.Equal(t, 1, code, "an image of lab has failed\n%s", screen)
-	for _, wanted := range []string{
-		"FLEET hub · # clusters", "✗ # failing (lab", "TRANSFERS # of # slots", "golden #.#.# ! AwaitingApproval", "kubectl ot rollout approve golden --wave production",
-		"lab vmdi-farm/no-such-image NotFound",
-	} {
-		assert.Contains(t, shape(screen), wanted, screen)
-	}
+	// The read API shows what is stored a moment later.
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		screen, code := n.run(t, tried[0])
+		assert.Equal(check, 1, code, "an image of lab has failed\n%s", screen)
+		for _, wanted := range []string{
+			"FLEET hub · # clusters", "✗ # failing (lab", "TRANSFERS # of # slots", "golden #.#.# ! AwaitingApproval", "kubectl ot rollout approve golden --wave production",
+			"lab vmdi-farm/no-such-image NotFound",
+		} {
+			assert.Contains(check, shape(screen), wanted, screen)
+		}
+	}, testenv.Patience, time.Second)
 
 	// Its place in the queue comes with the next activity of its cluster.
 	require.EventuallyWithT(t, func(check *assert.CollectT) {
@@ -148,7 +151,7 @@ func TestFirstFiveMinutes(t *testing.T) {
 		}
 	}, testenv.Patience, 500*time.Millisecond)
 
-	screen, code = n.run(t, tried[2])
+	screen, code := n.run(t, tried[2])
 	assert.Equal(t, 4, code, "a person is waited for\n%s", screen)
 	for _, wanted := range []string{"FleetDiskImage golden #.#.# ! Waiting AwaitingApproval # of #", "─ wave canary ✓ done", "─ wave production ! # of #"} {
 		assert.Contains(t, shape(screen), wanted)

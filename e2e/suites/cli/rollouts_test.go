@@ -35,6 +35,15 @@ func getFleetImage(t *testing.T, name string) *v1alpha1.FleetDiskImage {
 	return img
 }
 
+// awaitFleetImage waits until the hub has observed what is wanted, and says a reason.
+func awaitFleetImage(t *testing.T, name, reason string) {
+	t.Helper()
+	got, held := testenv.AwaitObject(t, shared, types.NamespacedName{Name: name}, func(img *v1alpha1.FleetDiskImage) bool {
+		return img.Status.ObservedGeneration == img.Generation && img.Status.Reason == reason
+	})
+	require.True(t, held, "%s is %s: %s", name, got.Status.Reason, got.Status.Message)
+}
+
 func publishArgs(name, version string, more ...string) []string {
 	return append([]string{"image", "publish", name, "--version", version, "--url", shared.source.URL + "/" + name + "/" + version, "--size", "1Gi", "--target-namespace", fleet.Namespace}, more...)
 }
@@ -160,6 +169,7 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.Len(t, img.Spec.Rollout.Waves, 2)
 	assert.Len(t, img.Spec.Approvals, 1)
 	shared.run(t, 0, "rollout", "pause", name, "-m", "it does not boot")
+	awaitFleetImage(t, name, v1alpha1.ReasonRolloutPaused)
 	shared.runJSON(t, 4, &progress, "rollout", "status", name)
 	require.NotNil(t, progress.Paused)
 	assert.Equal(t, "it does not boot", progress.Paused.Because)
@@ -210,6 +220,7 @@ func TestRolloutByCommands(t *testing.T) {
 	// Not within the time.
 	release = shared.Members[bergen].HoldImports(t, img.ImageNameForVersion("3"))
 	shared.run(t, 0, publishArgs(name, "3")...)
+	awaitFleetImage(t, name, v1alpha1.ReasonAwaitingClusters)
 	result = shared.run(t, 3, "image", "wait", name, "--timeout", "3s")
 	assert.Contains(t, result.Err, "not within 3s: by-commands 3 is Progressing")
 	release()

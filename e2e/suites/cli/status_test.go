@@ -24,7 +24,9 @@ func TestStatus(t *testing.T) {
 		Unread   string
 	}
 	for _, name := range []string{bergen, kiel} {
-		shared.AwaitMember(t, name, "without failed images", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil && c.Status.Images.Failed == 0 })
+		shared.AwaitMember(t, name, "Ready without failed images", fleet.IsReady, func(c *v1alpha1.MemberCluster) bool {
+			return c.Status.Images != nil && c.Status.Images.Failed == 0 && len(c.Status.Failing) == 0
+		})
 	}
 	shared.runJSON(t, 0, &status, "status")
 	assert.Equal(t, "Status", status.Kind)

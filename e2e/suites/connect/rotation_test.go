@@ -5,6 +5,7 @@ package connect
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,12 +78,13 @@ func createRotatedMember(t *testing.T, name string, kubeconfig []byte) *v1alpha1
 	return member
 }
 
-func awaitRotation(t *testing.T, member *v1alpha1.MemberCluster, reason string) (condition *metav1.Condition) {
+func awaitRotation(t *testing.T, member *v1alpha1.MemberCluster, reason string, words ...string) (condition *metav1.Condition) {
 	t.Helper()
+	// A request that timed out has the same reason before.
 	require.Eventually(t, func() bool {
 		condition = rotations.ForMember(member)
-		return condition != nil && condition.Reason == reason
-	}, patience, tick, "CredentialRotated has reason %s", reason)
+		return condition != nil && condition.Reason == reason && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(condition.Message, word) })
+	}, patience, tick, "CredentialRotated has reason %s and says %q", reason, words)
 	return condition
 }
 
@@ -197,9 +199,7 @@ func TestFailedRotationKeepsTheToken(t *testing.T) {
 
 	// The policy refuses: the token in use is kept, and the condition quotes the policy.
 	applyHubAccount(t, map[string]any{"audiences": []any{"https://elsewhere.example"}})
-	message := awaitRotation(t, member, v1alpha1.ReasonRotationFailed).Message
-	require.Contains(t, message, "add it there")
-	require.Contains(t, message, "the one in use expires at")
+	awaitRotation(t, member, v1alpha1.ReasonRotationFailed, "add it there", "the one in use expires at")
 	cfg, _ := getMemberToken(t, "stuck")
 	stillConnected()
 	applyHubAccount(t, nil)
@@ -232,7 +232,7 @@ func TestFailedRotationKeepsTheToken(t *testing.T) {
 		}
 	}
 	require.NoError(t, hubPlane.Update(t.Context(), role))
-	require.Contains(t, awaitRotation(t, member, v1alpha1.ReasonRotationFailed).Message, "could not store it in Secret ot-hub/ot-member-stuck-token: Forbidden")
+	awaitRotation(t, member, v1alpha1.ReasonRotationFailed, "could not store it in Secret ot-hub/ot-member-stuck-token: Forbidden")
 	cfg, _ = getMemberToken(t, "stuck")
 	_, err := reviewToken(t, cfg.BearerToken)
 	require.NoError(t, err)
@@ -261,7 +261,7 @@ func TestOlderChartRotatesUnbound(t *testing.T) {
 
 	stranger := createAccount(t, steadyPlane, "stranger")
 	foreign := createRotatedMember(t, "foreign", stranger)
-	require.Contains(t, awaitRotation(t, foreign, v1alpha1.ReasonNotRotated).Message, "a token of ServiceAccount "+agentNamespace+"/stranger")
+	awaitRotation(t, foreign, v1alpha1.ReasonNotRotated, "a token of ServiceAccount "+agentNamespace+"/stranger")
 	err := hubPlane.Get(t.Context(), client.ObjectKey{Namespace: hubNamespace, Name: connection.TokenSecretName("foreign")}, &corev1.Secret{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }

@@ -3,11 +3,13 @@
 package dashboard_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
@@ -25,6 +27,11 @@ func TestPruneInMembers(t *testing.T) {
 	require.NoError(t, f.Delete(t.Context(), img))
 	f.AwaitGone(t, img)
 	name := img.ImageNameForVersion("1.0.0")
+	plan := &v1alpha1.ClusterPlan{}
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		return f.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.MemberNamespacePrefix + bergen, Name: v1alpha1.MailboxName}, plan) == nil &&
+			!slices.ContainsFunc(plan.Spec.Images, func(planned v1alpha1.PlannedImage) bool { return planned.Name == name })
+	}), "the plan still wants it")
 	report := &v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "clicks"}}
 	report.Spec.ImageSelector = &v1alpha1.ImageSelector{Names: []string{name}}
 	f.CreateForTest(t, report)

@@ -131,13 +131,14 @@ func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	require.Nil(t, s.getDeployment(t))
 	s.edgeProxy.SetBeforeHook(nil)
 
-	dead := s.shortenLease(t)
+	dead := s.setLeaseDuration(t, time.Hour)
 	require.NotEmpty(t, dead)
 	var err error
 	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)
 	s.awaitCondition(t, metav1.ConditionUnknown, v1alpha1.ReasonInstalling, dead)
 	require.Equal(t, map[string]string{"1": "pending-install"}, listReleases(t, s.edgePlane), "the release changed before the dead hub's Lease expired")
+	s.setLeaseDuration(t, 5*time.Second)
 	s.awaitInstalled(t)
 	require.NotNil(t, s.getDeployment(t))
 	after := listReleases(t, s.edgePlane)
@@ -145,16 +146,16 @@ func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	assert.NotEqual(t, "pending-install", after["1"])
 }
 
-// shortenLease lets the install Lease in edge expire some seconds after a hub sees it, and returns
-// its holder.
-func (s *testHub) shortenLease(t *testing.T) (holder string) {
+// setLeaseDuration lets the install Lease in edge expire that long after a hub sees the change, and
+// returns its holder.
+func (s *testHub) setLeaseDuration(t *testing.T, duration time.Duration) (holder string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		lease := &coordinationv1.Lease{}
 		if err := s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease); err != nil {
 			return err
 		}
-		lease.Spec.LeaseDurationSeconds = ptr.To[int32](5)
+		lease.Spec.LeaseDurationSeconds = ptr.To(int32(duration.Seconds()))
 		holder = ptr.Deref(lease.Spec.HolderIdentity, "")
 		return s.edgePlane.Update(t.Context(), lease)
 	}))
@@ -201,7 +202,7 @@ func TestPausedHubIsFenced(t *testing.T) {
 	s.optIn(t)
 	awaitClosed(t, reached, "the Deployment is not written")
 	t.Cleanup(old.Kill)
-	s.shortenLease(t)
+	s.setLeaseDuration(t, 5*time.Second)
 
 	// The other hub does not use the proxy.
 	s.writeKubeconfig(t, s.edgePlane.Config())

@@ -18,7 +18,8 @@ const changedPath = "/ubuntu/disk.qcow2"
 // soonStale has a mirror ask again for slices that are a second old.
 var soonStale = []string{"proxy_cache_valid 206 1h;", "proxy_cache_valid 206 1s;"}
 
-// replaceMidway downloads by a mirror a file that is replaced once half of it has been sent.
+// replaceMidway downloads by a mirror a file that is replaced once half of it has been sent. It is
+// one request: between several the slices that are stored may become too old.
 func replaceMidway(t *testing.T, source *origin, i importer, m *mirror, old, replaced []byte) (got string, err error) {
 	t.Helper()
 	source.put(changedPath, old)
@@ -27,7 +28,7 @@ func replaceMidway(t *testing.T, source *origin, i importer, m *mirror, old, rep
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, err = i.download(t.Context(), m.url(changedPath))
+		got, err = i.downloadWhole(t.Context(), m.url(changedPath))
 	}()
 	require.True(t, testenv.AwaitCondition(t, func() bool { return source.countHeld(changedPath) > 0 }), "no request for the third slice")
 	source.put(changedPath, replaced)

@@ -64,7 +64,13 @@ func (i importer) download(ctx context.Context, url string) (string, error) {
 			return "", fmt.Errorf("Unable to process data: %w", err)
 		}
 	}
-	if response, err = i.sendRequest(ctx, http.MethodGet, url, ""); err != nil {
+	return i.downloadWhole(ctx, url)
+}
+
+// downloadWhole is the last request of download.
+func (i importer) downloadWhole(ctx context.Context, url string) (string, error) {
+	response, err := i.sendRequest(ctx, http.MethodGet, url, "")
+	if err != nil {
 		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()

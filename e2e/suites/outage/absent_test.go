@@ -15,7 +15,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
-	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestMemberWithoutAgent shows that the state of a member without an agent is unknown,
@@ -46,11 +45,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 	assert.Nil(t, m.Status.References)
 	assert.Nil(t, m.Status.LastReport)
 	assert.Nil(t, m.Status.Plan, "the cluster may have a newer one")
-	var read readapi.Member
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		read = shared.getMemberFromReadAPI(t, lab)
-		return read.Reachable == metav1.ConditionTrue
-	}))
+	read := shared.awaitReadMember(t, lab, func(m readapi.Member) bool { return m.Reachable == metav1.ConditionTrue })
 	assert.Nil(t, read.Budget)
 	assert.NotEmpty(t, read.Unknown)
 	metrics, err := shared.Hub.ReadMetrics(t.Context())
@@ -59,7 +54,7 @@ func TestMemberWithoutAgent(t *testing.T) {
 
 	require.NoError(t, s.StartAgent(t.Context()))
 	shared.AwaitMember(t, lab, "healthy", isHealthy, hasBudget(2))
-	require.True(t, testenv.AwaitCondition(t, func() bool { return shared.getMemberFromReadAPI(t, lab).Unknown == "" }))
+	shared.awaitReadMember(t, lab, isKnown)
 }
 
 // removeMember deletes a MemberCluster and waits for its namespace to go.

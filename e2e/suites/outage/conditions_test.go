@@ -3,6 +3,7 @@
 package outage_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,19 +50,25 @@ func hasCondition(condition string, status metav1.ConditionStatus, reason string
 	}
 }
 
-// getMemberFromReadAPI returns a member of the read API.
-func (f *testFleet) getMemberFromReadAPI(t *testing.T, name string) readapi.Member {
+// awaitReadMember reads a member from the read API, which answers from a cache, until it meets a
+// condition.
+func (f *testFleet) awaitReadMember(t *testing.T, name string, holds func(readapi.Member) bool) (m readapi.Member) {
 	t.Helper()
-	all, err := f.Hub.ListMembers(t.Context())
-	require.NoError(t, err)
-	for i := range all {
-		if all[i].Member == name {
-			return all[i]
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		all, err := f.Hub.ListMembers(t.Context())
+		i := slices.IndexFunc(all, func(m readapi.Member) bool { return m.Member == name })
+		if err != nil || i < 0 {
+			return false
 		}
-	}
-	require.Failf(t, "the read API does not list a member", name)
-	return readapi.Member{}
+		m = all[i]
+		return holds(m)
+	}), "the read API has %+v of %s", &m, name)
+	return m
 }
+
+func isKnown(m readapi.Member) bool { return m.Unknown == "" }
+
+func isUnknown(m readapi.Member) bool { return m.Unknown != "" }
 
 // awaitImage reads the image with a file from the read API until it meets a condition.
 func (f *testFleet) awaitImage(t *testing.T, file string, holds func(readapi.ImageDetail) bool) {
@@ -69,7 +76,9 @@ func (f *testFleet) awaitImage(t *testing.T, file string, holds func(readapi.Ima
 	var detail readapi.ImageDetail
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		images, err := f.Hub.ListImages(t.Context())
-		require.NoError(t, err)
+		if err != nil {
+			return false // the hub, or what it asks, has not answered in time
+		}
 		detail = readapi.ImageDetail{}
 		for _, image := range images {
 			if strings.Contains(image.Source, file) {

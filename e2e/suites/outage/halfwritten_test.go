@@ -40,7 +40,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	shared.AwaitMember(t, bergen, "incomplete, and which page",
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name, "may be shown wrong"),
 		func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Ready == 1 })
-	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
+	shared.awaitReadMember(t, bergen, isUnknown)
 	images, err := shared.Hub.ListImages(t.Context())
 	require.NoError(t, err)
 	for _, image := range images {
@@ -54,7 +54,7 @@ func TestPartiallyWrittenReport(t *testing.T) {
 	}))
 	shared.AwaitMember(t, bergen, "still incomplete",
 		hasCondition(v1alpha1.ConditionReportComplete, metav1.ConditionFalse, v1alpha1.ReasonPagesMissing, page.Name))
-	assert.NotEmpty(t, shared.getMemberFromReadAPI(t, bergen).Unknown)
+	shared.awaitReadMember(t, bergen, isUnknown)
 
 	require.NoError(t, s.StartAgent(t.Context()))
 	shared.AwaitMember(t, bergen, "complete", isHealthy, hasImages(1),

@@ -40,10 +40,10 @@ func TestUnreachableMember(t *testing.T) {
 	shared.awaitImage(t, "cut-off", func(image readapi.ImageDetail) bool {
 		return image.Unknown == 1 && len(image.PerMember) == 1 && image.PerMember[0].Member == bergen && image.PerMember[0].Unknown == v1alpha1.ReasonSilent
 	})
-	told := shared.getMemberFromReadAPI(t, bergen)
-	assert.Equal(t, metav1.ConditionFalse, told.Reachable)
-	assert.Equal(t, v1alpha1.ReasonSilent, told.Unknown)
-	assert.Empty(t, shared.getMemberFromReadAPI(t, reachableFake).Unknown)
+	shared.awaitReadMember(t, bergen, func(m readapi.Member) bool {
+		return m.Reachable == metav1.ConditionFalse && m.Unknown == v1alpha1.ReasonSilent
+	})
+	shared.awaitReadMember(t, reachableFake, isKnown)
 
 	require.NoError(t, away.Repair(t.Context()))
 	shared.AwaitMember(t, bergen, "healthy, under the new policy", isHealthy, hasBudget(3), hasImages(1))

@@ -5,6 +5,7 @@ package prune_test
 import (
 	"encoding/json"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +24,13 @@ import (
 // heldWrite is one of the agent's about an image, held up on its way to the API server.
 type heldWrite struct {
 	matches  func(faults.Write) bool
+	first    sync.Once
 	reached  chan struct{}
 	released chan struct{}
 }
 
-// holdWrites has writes of the agent held up, each the first of its kind, for as long as
-// the test runs. One test at a time may do so in a member.
+// holdWrites has writes of the agent held up until they are released, for as long as the test runs:
+// a client that has waited for too long sends another one. One test at a time may do so in a member.
 func (s *testMember) holdWrites(t *testing.T, writes ...*heldWrite) {
 	t.Helper()
 	for _, w := range writes {
@@ -37,15 +39,10 @@ func (s *testMember) holdWrites(t *testing.T, writes ...*heldWrite) {
 	ctx := t.Context()
 	s.AgentProxy.SetBeforeHook(func(made faults.Write) error {
 		for _, w := range writes {
-			select {
-			case <-w.reached:
-				continue
-			default:
-			}
 			if !w.matches(made) {
 				continue
 			}
-			close(w.reached)
+			w.first.Do(func() { close(w.reached) })
 			select {
 			case <-w.released:
 			case <-ctx.Done():

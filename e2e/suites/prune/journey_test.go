@@ -258,8 +258,7 @@ func (s *testMember) deleteStorage(t *testing.T, img *v1alpha1.VMDiskImage) {
 func requireExported(t *testing.T, name string, want [][]string) {
 	t.Helper()
 	path := "/fleet/v1/prunereports/rows?report=" + name + "&verdict=" + want[0][0]
-	text, err := shared.Hub.GetText(t.Context(), path+"&format=csv")
-	require.NoError(t, err)
+	text := awaitText(t, path+"&format=csv")
 	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	require.NoError(t, err, text)
 	require.NotEmpty(t, records)
@@ -274,8 +273,7 @@ func requireExported(t *testing.T, name string, want [][]string) {
 	}
 	assert.Equal(t, want, got, text)
 
-	text, err = shared.Hub.GetText(t.Context(), path+"&format=json")
-	require.NoError(t, err)
+	text = awaitText(t, path+"&format=json")
 	var rows struct {
 		Rows []struct{ Verdict, Cluster, Name string }
 	}
@@ -285,6 +283,18 @@ func requireExported(t *testing.T, name string, want [][]string) {
 		got = append(got, []string{row.Verdict, row.Cluster, row.Name})
 	}
 	assert.Equal(t, want, got, text)
+}
+
+// awaitText waits until the read API has an answer: its cache shows a moment later that a report is
+// complete.
+func awaitText(t *testing.T, path string) (text string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(check *assert.CollectT) {
+		var err error
+		text, err = shared.Hub.GetText(t.Context(), path)
+		require.NoError(check, err)
+	}, testenv.Patience, 50*time.Millisecond)
+	return text
 }
 
 // awaitExportedStates waits until the read API, which answers from the hub's cache, says this of

@@ -144,8 +144,7 @@ func TestReportSplitsIntoPages(t *testing.T) {
 		}
 	}
 	assert.Len(t, seen, 2*pages*perPage)
-	text, err := shared.Hub.GetText(t.Context(), "/fleet/v1/prunereports/rows?format=csv&verdict=candidate&cluster="+lights[1].Name+"&report="+r.Name)
-	require.NoError(t, err)
+	text := awaitText(t, "/fleet/v1/prunereports/rows?format=csv&verdict=candidate&cluster="+lights[1].Name+"&report="+r.Name)
 	rows := 0
 	for _, c := range text {
 		if c == '\n' {

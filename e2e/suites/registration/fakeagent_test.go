@@ -112,7 +112,7 @@ type fakeAgent struct {
 func newFakeAgent(t *testing.T, a registration.HubAccess) *fakeAgent {
 	t.Helper()
 	v := &fakeAgent{HubAccess: a, cfg: &rest.Config{
-		Host: a.Server, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}, QPS: 1000, Burst: 2000, Timeout: 10 * time.Second,
+		Host: a.Server, BearerToken: a.Token, TLSClientConfig: rest.TLSClientConfig{CAData: a.CA}, QPS: 1000, Burst: 2000,
 	}}
 	token, err := registration.ParseTokenClaims(a.Token)
 	require.NoError(t, err)

@@ -263,7 +263,8 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 						continue
 					}
 					on := 0
-					for _, other := range clusters {
+					// Whoever begins later is read first: if it has begun, those before have ended for good.
+					for _, other := range slices.Backward(clusters) {
 						img := &v1alpha1.VMDiskImage{}
 						err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
 						if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {

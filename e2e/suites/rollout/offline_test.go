@@ -65,9 +65,9 @@ func TestRolloutSkipsOfflineMember(t *testing.T) {
 	release := shared.Members[island].HoldImports(t, name)
 	shared.createFleetImage(t, dark)
 	shared.Members[island].AwaitPhase(t, name, v1alpha1.PhaseSyncing)
-	shared.Members[island].Link.Cut()
 	shared.awaitFleetImage(t, dark, "on its way to "+island, hasCounts(v1alpha1.ClusterCounts{Total: 2, Progressing: 1, ToApply: 1}))
 	assert.Equal(t, []string{island}, shared.journal.imageCourse(t, name).begun)
+	shared.Members[island].Link.Cut()
 	testenv.AwaitMember(t, shared, island, "silent", func(m *v1alpha1.MemberCluster) bool {
 		return meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionAgentHealthy)
 	})

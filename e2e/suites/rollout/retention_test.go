@@ -36,16 +36,17 @@ func TestRetention(t *testing.T) {
 		shared.awaitFleetImage(t, img, "version "+version+" rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 		if n == 0 {
 			for _, cluster := range []string{bergen, edge} {
-				assert.True(t, plansRetention(shared.getHubPlan(t, cluster), names[0]), "%s keeps two versions", cluster)
+				require.True(t, testenv.AwaitCondition(t, func() bool { return plansRetention(shared.getHubPlan(t, cluster), names[0]) }), "%s keeps two versions", cluster)
 				require.NotNil(t, shared.Members[cluster].GetImage(t, names[0]), cluster)
 			}
 		}
 	}
 	shared.Members[edge].AwaitImageGone(t, names[0], "")
 	for _, cluster := range []string{bergen, edge} {
-		plan := shared.getHubPlan(t, cluster)
-		assert.True(t, plansRetirement(plan, names[0]), cluster)
-		assert.True(t, plansRetention(plan, names[1]), cluster)
+		require.True(t, testenv.AwaitCondition(t, func() bool { // each plan is written by itself
+			plan := shared.getHubPlan(t, cluster)
+			return plansRetirement(plan, names[0]) && plansRetention(plan, names[1])
+		}), cluster)
 		shared.Members[cluster].AwaitPhase(t, names[1], v1alpha1.PhaseSucceeded)
 		shared.Members[cluster].AwaitPhase(t, names[2], v1alpha1.PhaseSucceeded)
 	}

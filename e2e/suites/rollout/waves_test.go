@@ -25,7 +25,7 @@ func TestTwoWaves(t *testing.T) {
 	img := shared.newFleetImage("two-waves", onlineMembers...)
 	setOneAtATime(img, newWave(canary, labelRing, canary))
 	soak := metav1.Duration{Duration: 15 * time.Second}
-	img.Spec.Rollout.Waves[0].MinSuccessTime = &soak
+	img.Spec.Rollout.Waves[0].MinSuccessTime = &metav1.Duration{Duration: time.Hour}
 	name := img.ImageNameForVersion("1")
 	most := shared.watchConcurrency(t, name, onlineMembers...)
 	shared.createFleetImage(t, img)
@@ -35,12 +35,16 @@ func TestTwoWaves(t *testing.T) {
 		assert.Nil(t, shared.findPlannedImage(t, cluster, name), cluster)
 		assert.Nil(t, shared.Members[cluster].GetImage(t, name), cluster)
 	}
-	left, err := shared.Hub.ListRolloutClusters(t.Context(), img.Name, v1alpha1.ClusterToApply)
-	require.NoError(t, err)
-	assert.Equal(t, []readapi.RolloutCluster{
+	want := []readapi.RolloutCluster{
 		{Cluster: frankfurt, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
 		{Cluster: lab, Wave: v1alpha1.WaveRest, State: v1alpha1.ClusterToApply},
-	}, left)
+	}
+	require.EventuallyWithT(t, func(check *assert.CollectT) { // the hub's cache is a moment behind
+		left, err := shared.Hub.ListRolloutClusters(t.Context(), img.Name, v1alpha1.ClusterToApply)
+		require.NoError(check, err)
+		assert.Equal(check, want, left)
+	}, testenv.Patience, 50*time.Millisecond)
+	shared.updateFleetImage(t, img, func() { img.Spec.Rollout.Waves[0].MinSuccessTime = &soak })
 	done := shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}),
 		hasWaveCounts(canary, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}), hasWaveCounts(v1alpha1.WaveRest, v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}))
 	requireAllConditions(t, done)
@@ -51,6 +55,7 @@ func TestTwoWaves(t *testing.T) {
 
 	var told readapi.Rollout
 	require.True(t, testenv.AwaitCondition(t, func() bool { // the hub's cache is a moment behind
+		var err error
 		told, err = shared.Hub.GetRollout(t.Context(), img.Name)
 		require.NoError(t, err)
 		return told.Clusters == done.Status.Clusters && told.Phase == v1alpha1.RolloutSucceeded

@@ -132,8 +132,16 @@ func TestLoweredAndRemovedBudget(t *testing.T) {
 	since := time.Now()
 	shared.setBudget(t, 0, "")
 	free := map[string][]*v1alpha1.VMDiskImage{}
+	var releases []func()
 	for _, name := range memberNames {
+		releases = append(releases, shared.Members[name].HoldImports(t))
 		free[name] = shared.Members[name].createImages(t, "free", otherHost, concurrency)
+	}
+	for _, name := range memberNames {
+		shared.Members[name].awaitImages(t, free[name], "being imported", isSyncing)
+	}
+	for _, release := range releases {
+		release()
 	}
 	for _, name := range memberNames {
 		shared.Members[name].awaitImages(t, free[name], "imported", hasSucceeded)

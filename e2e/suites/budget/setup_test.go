@@ -99,4 +99,6 @@ func (m *testMember) awaitImages(t *testing.T, images []*v1alpha1.VMDiskImage, w
 	}
 }
 
+func isSyncing(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == v1alpha1.PhaseSyncing }
+
 func hasSucceeded(img *v1alpha1.VMDiskImage) bool { return img.Status.Phase == v1alpha1.PhaseSucceeded }

@@ -97,16 +97,16 @@ func TestApprovePrune(t *testing.T) {
 		"agreed beforehand":    {yes: true, digest: "right"},
 		"declined":             {answer: "n\n", wantError: "nothing was approved", wantCode: exit.No},
 		"nobody answers":       {answer: "", wantError: "nothing was approved", wantCode: exit.No},
-		"another digest":       {yes: true, digest: "0", wantError: "another report than the one that was reviewed", wantCode: exit.Failure},
-		"not allowed":          {forbidden: true, answer: "y\n", wantError: "ClusterRole ot-fleet-pruner", wantCode: exit.Failure},
-		"nothing selected":     {answer: "y\n", spec: v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/other"}}, wantError: "no candidate is named vmdi-farm/other", wantCode: exit.Failure},
-		"of a page that lacks": {answer: "y\n", change: func(_ *v1alpha1.PruneReport, p []v1alpha1.PruneReportPage) { p[1].Name = "other" }, wantError: "lacks its page", wantCode: exit.Failure},
+		"another digest":       {yes: true, digest: "0", wantError: "another report than the one that was reviewed", wantCode: exit.Unanswered},
+		"not allowed":          {forbidden: true, answer: "y\n", wantError: "ClusterRole ot-fleet-pruner", wantCode: exit.Unanswered},
+		"nothing selected":     {answer: "y\n", spec: v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/other"}}, wantError: "no candidate is named vmdi-farm/other", wantCode: exit.Unanswered},
+		"of a page that lacks": {answer: "y\n", change: func(_ *v1alpha1.PruneReport, p []v1alpha1.PruneReportPage) { p[1].Name = "other" }, wantError: "lacks its page", wantCode: exit.Unanswered},
 		"of a changed page": {answer: "y\n", change: func(_ *v1alpha1.PruneReport, p []v1alpha1.PruneReportPage) {
 			p[1].Clusters = []v1alpha1.ReportedCluster{{Cluster: "oslo", Candidates: []v1alpha1.PruneCandidate{{Namespace: "vmdi-farm", Name: "precious", UID: "3", Origin: v1alpha1.OriginPlan}}}}
-		}, wantError: "do not match its digest", wantCode: exit.Failure},
+		}, wantError: "do not match its digest", wantCode: exit.Unanswered},
 		"incomplete": {answer: "y\n", change: func(r *v1alpha1.PruneReport, _ []v1alpha1.PruneReportPage) {
 			r.Status.Phase = v1alpha1.PruneReportCollecting
-		}, wantError: "is not complete", wantCode: exit.Failure},
+		}, wantError: "is not complete", wantCode: exit.Unanswered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hub := newPruneHub(!test.forbidden, test.change)

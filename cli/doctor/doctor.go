@@ -74,7 +74,7 @@ func (r *Report) ExitCode() exit.Code {
 	case r.Summary.Failed > 0:
 		return exit.No
 	case r.Summary.Unread > 0, r.Summary.Passed+r.Summary.Warned == 0:
-		return exit.Failure
+		return exit.Unanswered
 	default:
 		return exit.Yes
 	}

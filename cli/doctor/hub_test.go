@@ -86,5 +86,5 @@ func TestUnreadMember(t *testing.T) {
 	s := &Snapshot{View: ViewHub, Unread: map[Source]string{SourceMember: "needs get memberclusters.pelotech.ot"}}
 	r := Examine(s)
 	require.NotZero(t, r.Summary.Unread)
-	assert.Equal(t, exit.Failure, r.ExitCode())
+	assert.Equal(t, exit.Unanswered, r.ExitCode())
 }

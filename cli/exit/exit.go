@@ -15,8 +15,8 @@ const (
 	Yes Code = 0
 	// No: it failed, a check failed, or there are differences.
 	No Code = 1
-	// Failure: the question could not be answered: usage, connection, rights, not found.
-	Failure Code = 2
+	// Unanswered: the question could not be answered: usage, connection, rights, not found.
+	Unanswered Code = 2
 	// NotYet: not within --timeout.
 	NotYet Code = 3
 	// Held: it waits for a person, as for an approval.
@@ -58,7 +58,7 @@ func Because(code Code, err error) error {
 	return &Error{Code: code, Err: err}
 }
 
-// CodeOf returns the exit code that an error stands for: Failure unless it says another.
+// CodeOf returns the exit code that an error stands for: Unanswered unless it says another.
 func CodeOf(err error) Code {
 	if err == nil {
 		return Yes
@@ -66,7 +66,7 @@ func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
-	return Failure
+	return Unanswered
 }
 
 // MessageOf returns what to tell the user of an error; empty where the screen has said it.

@@ -83,7 +83,7 @@ func (d *Diff) addWaits(answer *readapi.BlastRadius) {
 func (d *Diff) ExitCode() exit.Code {
 	switch {
 	case len(d.Refused) > 0:
-		return exit.Failure
+		return exit.Unanswered
 	case d.Changed > 0 || d.BudgetChange != "":
 		return exit.No
 	default:

@@ -120,7 +120,7 @@ func JudgeWait(img *v1alpha1.FleetDiskImage, want Want, goal Goal, in *InCluster
 		return Verdict{true, exit.No, fmt.Sprintf("version %s of FleetDiskImage %s has another source now than the one that was waited for", want.Version, img.Name)}
 	}
 	if goal.Kind == GoalWave && goal.Target != v1alpha1.WaveRest && !slices.ContainsFunc(img.Spec.Rollout.Waves, func(w v1alpha1.Wave) bool { return w.Name == goal.Target }) {
-		return Verdict{true, exit.Failure, fmt.Sprintf("%s has no wave %s: it has %s", img.Name, goal.Target, strings.Join(waveNames(img), ", "))}
+		return Verdict{true, exit.Unanswered, fmt.Sprintf("%s has no wave %s: it has %s", img.Name, goal.Target, strings.Join(waveNames(img), ", "))}
 	}
 	if !IsObserved(img) {
 		return Verdict{Message: subject + ": the hub has not looked at it yet"}

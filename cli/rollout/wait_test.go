@@ -81,7 +81,7 @@ func TestJudgeWait(t *testing.T) {
 		{"wave done", "wave=canary", nil, nil, rollout.WaitOptions{}, exit.Yes, "wave canary is done: 3 ready"},
 		{"wave held", "wave=production", nil, nil, rollout.WaitOptions{}, exit.Held, ""},
 		{"wave moves", "wave=production", phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency), nil, rollout.WaitOptions{}, goes, ""},
-		{"no such wave", "wave=south", nil, nil, rollout.WaitOptions{}, exit.Failure, "has no wave south: it has canary, production, rest"},
+		{"no such wave", "wave=south", nil, nil, rollout.WaitOptions{}, exit.Unanswered, "has no wave south: it has canary, production, rest"},
 		{"in: ready while others wait", "in=bergen", nil, reported(nil), rollout.WaitOptions{}, exit.Yes, "in bergen is ready"},
 		{"in: of an older revision", "in=bergen", phase(v1alpha1.RolloutProgressing, ""), reported(func(r *v1alpha1.ReportedImage) { r.Revision = "old" }), rollout.WaitOptions{}, goes, ""},
 		{"in: its turn has not come", "in=bergen", nil, &rollout.InCluster{Known: true, Placed: true}, rollout.WaitOptions{}, exit.Held, ""},

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/capacity"
@@ -66,16 +66,12 @@ type Reconciler struct {
 	ClusterUID func(context.Context) (types.UID, error)
 
 	// started sets startedAt on the first visit, which is after this process was elected.
-	started       sync.Once
-	startedAt     time.Time
-	requeueEvents chan event.GenericEvent
-	memory        memory
-	imageReads    sharedReads
+	started    sync.Once
+	startedAt  time.Time
+	requests   trigger.Source[reconcile.Request]
+	memory     memory
+	imageReads sharedReads
 }
-
-// conflictRetryDelay is the requeue delay after a write conflict. The event of the other
-// write may have arrived before.
-const conflictRetryDelay = 50 * time.Millisecond
 
 // maxDecisionsPerReconcile bounds how often a reconcile decides again after it has stored
 // a pin.
@@ -84,7 +80,7 @@ const maxDecisionsPerReconcile = 4
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if !r.Kinds.Discovered() {
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+		return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
 	}
 	obj := &v1alpha1.VirtualMachine{}
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
@@ -106,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		var reported *reportedError
 		if !errors.As(err, &reported) && isConflict(err) {
-			return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+			return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, err
@@ -116,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		v.view.LiveImages = v.view.LiveImages && vm.HaveSamePins(before, &obj.Status)
 	}
-	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+	return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
 }
 
 // visit is what one reconcile has read and stored of a machine.

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -26,7 +25,6 @@ const maxConcurrentReconciles = 8
 
 // Setup adds the controller to a manager. owned is the cache behind r.Owned.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Cache) error {
-	r.requeueEvents = make(chan event.GenericEvent, 1024)
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.VirtualMachine{}, vm.UIDIndex, func(o client.Object) []string {
 		return []string{string(o.GetUID())}
 	}); err != nil {
@@ -45,7 +43,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 		Watches(&v1alpha1.VirtualMachine{}, r.addressEventHandler()).
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.PersistentVolumeClaim{}), enqueueOwner)).
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.Pod{}), enqueueOwner)).
-		WatchesRawSource(source.Channel(r.requeueEvents, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(&r.requests).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
 		Build(r)
 	if err != nil {
@@ -85,20 +83,14 @@ func (r *Reconciler) requestsWhere(ctx context.Context, match client.ListOption,
 	return requests
 }
 
-// enqueueAll enqueues all machines. It does not wait for the queue.
+// enqueueAll enqueues all machines.
 func (r *Reconciler) enqueueAll(ctx context.Context) error {
 	var machines v1alpha1.VirtualMachineList
 	if err := r.List(ctx, &machines, client.UnsafeDisableDeepCopy); err != nil { // only their names are read
 		return err
 	}
-	go func() {
-		for i := range machines.Items {
-			select {
-			case <-ctx.Done():
-				return
-			case r.requeueEvents <- event.GenericEvent{Object: &machines.Items[i]}:
-			}
-		}
-	}()
+	for i := range machines.Items {
+		r.requests.Enqueue(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
+	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestEverythingIsRefused(t *testing.T) {
 		assert.Equal(t, "needs the right to "+string(source), s.Unread[source])
 	}
 	r := doctor.Examine(s)
-	assert.Equal(t, exit.Failure, r.ExitCode())
+	assert.Equal(t, exit.Unanswered, r.ExitCode())
 	assert.Zero(t, r.Summary.Failed)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)

@@ -129,6 +129,8 @@ type Decision struct {
 	// ExpiredByPlan, the plan says; or, with Pruned, the undo window of its prune has
 	// ended. Delete it with UID and resourceVersion as preconditions.
 	DeleteImage, ExpiredByPlan, Pruned bool
+	// DeleteNotBefore is when that is: the API server's clock has to agree.
+	DeleteNotBefore time.Time
 
 	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration

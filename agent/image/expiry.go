@@ -60,7 +60,7 @@ func (d *decider) expireUnreferenced() {
 	case d.Plan.Keep:
 		d.requeueWithin(blockerRecheckInterval)
 	case d.requireLive():
-		d.decision.DeleteImage, d.decision.ExpiredByPlan = true, byPlan
+		d.decision.DeleteImage, d.decision.ExpiredByPlan, d.decision.DeleteNotBefore = true, byPlan, since.Add(lifetime)
 	}
 }
 

@@ -133,7 +133,7 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 		d.requeueWithin(0) // Pending is stored, and visible, before the deletion
 	case !d.requireLive():
 	case !d.decision.DeleteImage: // otherwise the image expires without the prune
-		d.decision.DeleteImage, d.decision.Pruned = true, true
+		d.decision.DeleteImage, d.decision.Pruned, d.decision.DeleteNotBefore = true, true, until.Time
 	}
 }
 

@@ -54,6 +54,24 @@ func TestTearDownIsIrreversible(t *testing.T) {
 	assert.Nil(t, w.img)
 }
 
+// Storage that does not go, as a claim that somebody's Pod uses, is named.
+func TestDeletingImageSaysWhatIsLeft(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.runImport()
+	w.deleteImage()
+	w.reconcile()
+	w.reconcile()
+	require.True(t, w.status().TearDown)
+	assert.NotContains(t, w.status().Message, "still there")
+	w.now = w.now.Add(2 * time.Minute)
+	w.reconcile()
+	assert.Contains(t, w.status().Message, "its storage is being deleted; still there: DataVolume ")
+	assert.Contains(t, w.status().Message, "PersistentVolumeClaim ")
+	w.removeDeletedObjects()
+	w.reconcile()
+	assert.Nil(t, w.img)
+}
+
 func TestFinalizerIsRemovedOnlyAfterStoredTearDown(t *testing.T) {
 	w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
 	w.deleteImage()

@@ -2,6 +2,7 @@ package image
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,11 @@ func (d *decider) summarizeStatus() {
 	}
 	d.updateQueuePosition()
 	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
-	if d.Image.DeletionTimestamp != nil && !st.TearDown && d.imageCanBeFound() {
+	switch {
+	case d.Image.DeletionTimestamp == nil:
+	case st.TearDown:
+		deleting.Message += d.describeLeftovers()
+	case d.imageCanBeFound():
 		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
 	}
 	switch d.activity.Reason {
@@ -167,6 +172,58 @@ func (d *decider) isEarlierStorage(pin *v1alpha1.PinnedImage) bool {
 func joinNames(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+const (
+	// deletionGrace is how long storage may take to go before the image says what is left of it.
+	deletionGrace    = time.Minute
+	maxNamedLeftover = 3
+)
+
+// describeLeftovers names the objects that a deletion still waits for, with their finalizers; empty
+// within deletionGrace, or where nothing is left.
+func (d *decider) describeLeftovers() string {
+	if left := deletionGrace - d.Now.Sub(d.Image.DeletionTimestamp.Time); left > 0 {
+		d.requeueWithin(left)
+		return ""
+	}
+	var names []string
+	add := func(kind string, o metav1.Object) {
+		name := kind + " " + o.GetName()
+		switch finalizers := o.GetFinalizers(); {
+		case slices.Contains(finalizers, "kubernetes.io/pvc-protection"):
+			name += " (a Pod uses it)"
+		case len(finalizers) > 0:
+			name += " (finalizer " + strings.Join(finalizers, ", ") + ")"
+		}
+		names = append(names, name)
+	}
+	for _, attempt := range slices.Sorted(maps.Keys(d.ObjectsByAttempt)) {
+		o := d.ObjectsByAttempt[attempt]
+		if o.DataVolume != nil {
+			add("DataVolume", o.DataVolume)
+		}
+		if o.Claim != nil {
+			add("PersistentVolumeClaim", o.Claim)
+		}
+		for i := range o.CDIClaims {
+			add("PersistentVolumeClaim", &o.CDIClaims[i])
+		}
+		for i := range o.Pods {
+			add("Pod", &o.Pods[i])
+		}
+		for i := range o.Snapshots {
+			add("VolumeSnapshot", &o.Snapshots[i])
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := "; still there: " + strings.Join(names[:min(len(names), maxNamedLeftover)], ", ")
+	if more := len(names) - maxNamedLeftover; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

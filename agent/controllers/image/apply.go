@@ -122,6 +122,9 @@ func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage,
 // deleteUnreferenced deletes an image as it was decided on. A VirtualMachine that
 // references it since finds it Terminating, and keeps it.
 func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	if err := r.checkServerClock(ctx, img, d.DeleteNotBefore); err != nil {
+		return err
+	}
 	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("deleting %s, which nothing references: %w", describeImage(img), err))

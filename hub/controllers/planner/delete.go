@@ -124,7 +124,14 @@ type cleanUpState struct {
 // in it.
 func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.MemberCluster) (cleanUpState, error) {
 	if member.Status.Plan == nil && member.Status.ClusterUID == "" {
-		return cleanUpState{done: true}, nil // the member never had a plan
+		// A plan is written before the status that names it.
+		plan, _, err := r.getMailbox(ctx, member.Name)
+		if err != nil {
+			return cleanUpState{}, err
+		}
+		if plan == nil {
+			return cleanUpState{done: true}, nil // the member never had one
+		}
 	}
 	link, err := r.Links.Get(ctx, member.Name)
 	if err != nil {

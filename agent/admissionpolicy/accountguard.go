@@ -57,7 +57,7 @@ func guardMeta(namespace string) metav1.ObjectMeta {
 // refuses what the agent never writes. notify is called after each change.
 func NewAccountGuardPoller(c client.Client, notify func()) *trigger.ConditionPoller {
 	return newGuardPoller(metav1.Condition{
-		Type: v1alpha1.ConditionAccountGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
+		Type: v1alpha1.ConditionAccountGuarded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotTried,
 		Message: "the agent has not tried the admission policies on its account yet",
 	}, func(ctx context.Context) (metav1.Condition, error) { return tryForbiddenWrites(ctx, c) }, notify)
 }

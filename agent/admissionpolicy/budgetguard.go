@@ -48,7 +48,7 @@ var errUndecided = errors.New("the API server refused a DataVolume for a reason 
 // change.
 func NewBudgetGuardPoller(c client.Client, namespace string, notify func()) *trigger.ConditionPoller {
 	return newGuardPoller(metav1.Condition{
-		Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionUnknown, Reason: "NotTried",
+		Type: v1alpha1.ConditionBudgetGuarded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotTried,
 		Message: "the agent tries the admission policy once CDI is installed",
 	}, func(ctx context.Context) (metav1.Condition, error) { return tryUnlistedImport(ctx, c, namespace) }, notify)
 }

@@ -41,13 +41,13 @@ func OneDownloadCondition(s OneDownloadState) metav1.Condition {
 		c.Reason = v1alpha1.ReasonPoliciesNotServed
 		c.Message = "this API server serves no version of MutatingAdmissionPolicy (admissionregistration.k8s.io/v1 is served by default from Kubernetes 1.36)" + consequence
 	case len(s.MissingObjects) > 0:
-		c.Reason = "PoliciesMissing"
+		c.Reason = v1alpha1.ReasonPoliciesMissing
 		c.Message = strings.Join(s.MissingObjects, ", ") + " not found: run `helm upgrade` of the agent's chart with oneDownload.policies other than Never" + consequence
 	case s.RestartableImporter != "":
-		c.Reason = "NotApplied"
+		c.Reason = v1alpha1.ReasonNotApplied
 		c.Message = fmt.Sprintf("importer Pod %s restarts on failure: it was created before the policy was in force, or by an account other than %s (chart value cdi.serviceAccount)", s.RestartableImporter, s.CDIAccount) + consequence
 	default:
-		c.Status, c.Reason = metav1.ConditionTrue, "InForce"
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonInForce
 		c.Message = "CDI does not restart a failed download: no importer Pod of an image restarts on failure"
 	}
 	return c

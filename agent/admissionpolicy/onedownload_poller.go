@@ -37,7 +37,7 @@ func NewOneDownloadPoller(live, cached client.Reader, notify func()) *trigger.Co
 	r := oneDownloadReader{live: live, cached: cached}
 	return &trigger.ConditionPoller{
 		Initial: metav1.Condition{
-			Type: v1alpha1.ConditionOneDownload, Status: metav1.ConditionUnknown, Reason: "NotLooked",
+			Type: v1alpha1.ConditionOneDownload, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotLooked,
 			Message: "the agent has not checked the admission policies yet",
 		},
 		Evaluate: func(ctx context.Context) (metav1.Condition, error) {

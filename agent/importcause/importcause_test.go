@@ -229,6 +229,7 @@ func TestEachLayerEndsWithARowForAnySignal(t *testing.T) {
 		if row.Kind != importcause.Normal {
 			assert.NotEmpty(t, row.Reason)
 		}
+		assert.Equal(t, row.Text != nil, row.TextMeans != "", "TextMeans of the row with text %v", row.Text)
 		for _, text := range []string{row.Sentence, row.Advice} {
 			assert.False(t, strings.HasSuffix(text, ".") || slices.Contains(strings.Fields(text), "agent"), "%q is part of a sentence", text)
 		}

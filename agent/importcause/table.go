@@ -55,9 +55,11 @@ type Row struct {
 	Layer Layer
 	// Codes are the layer's own reasons; any without.
 	Codes []string
-	// Text is matched by the layer's message; any without.
-	Text *regexp.Regexp
-	Kind Kind
+	// Text is matched by the layer's message; any without. TextMeans says what it matches, as
+	// a predicate of the message, for docs/reference/waits.md.
+	Text      *regexp.Regexp
+	TextMeans string
+	Kind      Kind
 	// Reason in the image's status.
 	Reason v1alpha1.Reason
 	// Sentence precedes the layer's text, and Advice follows it.
@@ -80,9 +82,9 @@ const (
 
 var rows = []Row{
 	{Layer: LayerContainer, Codes: []string{"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"}},
-	{Layer: LayerContainer, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bsecret\b`), Kind: NeedsPerson,
+	{Layer: LayerContainer, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bsecret\b`), TextMeans: "names a Secret", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonSecretMissing, Sentence: "the importer cannot start", Advice: adviceSecretKeys},
-	{Layer: LayerContainer, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bconfigmap\b`), Kind: NeedsPerson,
+	{Layer: LayerContainer, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bconfigmap\b`), TextMeans: "names a ConfigMap", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonCertConfigMapMissing, Sentence: "the importer cannot start"},
 	{Layer: LayerContainer, Codes: []string{"ErrImagePull", "RegistryUnavailable"}, Kind: Heals,
 		Reason: v1alpha1.ReasonImporterNotStarting, Sentence: "the container image of the importer cannot be pulled", Advice: advicePull},
@@ -93,7 +95,7 @@ var rows = []Row{
 	{Layer: LayerContainer, Kind: Heals, Reason: v1alpha1.ReasonImporterNotStarting, Sentence: "the importer does not start"},
 
 	// The importer Pod exists before the volume of its claim does.
-	{Layer: LayerPod, Codes: []string{"Unschedulable"}, Text: regexp.MustCompile(`unbound (immediate )?PersistentVolumeClaim|waiting for (ephemeral volume|volume)`), Kind: Passing,
+	{Layer: LayerPod, Codes: []string{"Unschedulable"}, Text: regexp.MustCompile(`unbound (immediate )?PersistentVolumeClaim|waiting for (ephemeral volume|volume)`), TextMeans: "says that the Pod waits for a volume", Kind: Passing,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "the importer Pod waits for its volume"},
 	{Layer: LayerPod, Codes: []string{"Unschedulable", "SchedulingGated", "SchedulerError"}, Kind: Heals,
 		Reason: v1alpha1.ReasonImporterUnschedulable, Sentence: "the importer Pod cannot be scheduled", Advice: "free or add a node that it fits on"},
@@ -113,16 +115,16 @@ var rows = []Row{
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "CDI cannot create the importer Pod", Advice: adviceQuota},
 	{Layer: LayerRunning, Codes: []string{"ImagePullFailed"}, Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonImporterNotStarting, Sentence: "the container image of the importer cannot be pulled", Advice: advicePull},
-	{Layer: LayerRunning, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bsecret\b`), Kind: NeedsPerson,
+	{Layer: LayerRunning, Codes: []string{"CreateContainerConfigError"}, Text: regexp.MustCompile(`(?i)\bsecret\b`), TextMeans: "names a Secret", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonSecretMissing, Sentence: "the importer cannot start", Advice: adviceSecretKeys},
 	{Layer: LayerRunning, Kind: Heals, Reason: v1alpha1.ReasonImporting, Sentence: "CDI says"},
 
 	{Layer: LayerBound, Codes: []string{"Bound"}},
 	// A claim that CDI populates is Pending until the import has succeeded.
-	{Layer: LayerBound, Codes: []string{"", "Pending"}, Text: regexp.MustCompile(`^(PVC \S+ Pending)?$`)},
+	{Layer: LayerBound, Codes: []string{"", "Pending"}, Text: regexp.MustCompile(`^(PVC \S+ Pending)?$`), TextMeans: "says no more than that the claim is Pending"},
 	{Layer: LayerBound, Codes: []string{"NotFound"}, Kind: Passing,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "CDI has not created its claim"},
-	{Layer: LayerBound, Codes: []string{"ErrClaimNotValid"}, Text: regexp.MustCompile(`(?i)access ?mode`), Kind: NeedsPerson,
+	{Layer: LayerBound, Codes: []string{"ErrClaimNotValid"}, Text: regexp.MustCompile(`(?i)access ?mode`), TextMeans: "names access modes", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonStorageProfileIncomplete, Sentence: "CDI cannot create its claim", Advice: adviceProfile},
 	{Layer: LayerBound, Codes: []string{"ErrExceededQuota"}, Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "CDI cannot create its claim", Advice: adviceQuota},
@@ -132,16 +134,16 @@ var rows = []Row{
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "CDI prepares the import"},
 	{Layer: LayerBound, Kind: Heals, Reason: v1alpha1.ReasonVolumePending, Sentence: "CDI says of its claim"},
 
-	{Layer: LayerEvent, Text: regexp.MustCompile(`^$|(?i)successful|^waiting for (first consumer|pod .* to be scheduled)|external populator|^error starting pod`)},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)^(waiting for a volume to be created|external provisioner is provisioning|creating scratch space)|the object has been modified`), Kind: Passing,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`^$|(?i)successful|^waiting for (first consumer|pod .* to be scheduled)|external populator|^error starting pod`), TextMeans: "is of a step of every import"},
+	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)^(waiting for a volume to be created|external provisioner is provisioning|creating scratch space)|the object has been modified`), TextMeans: "says that the volume is being created, or that a write conflicted", Kind: Passing,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "its volume is not there yet"},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`exceeded quota: `), Kind: NeedsPerson,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`exceeded quota: `), TextMeans: "names an exceeded quota", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its claim is refused", Advice: adviceQuota},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`is forbidden: |denied the request`), Kind: NeedsPerson,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`is forbidden: |denied the request`), TextMeans: "says that a request was denied or is forbidden", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "its claim is refused"},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)storageclass\S* "[^"]*" not found|no storage class is set|ResourceExhausted|OutOfRange|InvalidArgument|insufficient|no space|not enough`), Kind: NeedsPerson,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)storageclass\S* "[^"]*" not found|no storage class is set|ResourceExhausted|OutOfRange|InvalidArgument|insufficient|no space|not enough`), TextMeans: "names a missing StorageClass, a lack of space, or an invalid request", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "its volume cannot be created"},
-	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)failed|error`), Kind: Heals,
+	{Layer: LayerEvent, Text: regexp.MustCompile(`(?i)failed|error`), TextMeans: "names another failure or error", Kind: Heals,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "its volume cannot be created"},
 	{Layer: LayerEvent, Kind: Passing, Reason: v1alpha1.ReasonVolumePending, Sentence: "the latest event of its claim"},
 
@@ -152,23 +154,23 @@ var rows = []Row{
 	{Layer: LayerClaim, Codes: []string{"Resizing", "FileSystemResizePending"}},
 	{Layer: LayerClaim, Kind: Heals, Reason: v1alpha1.ReasonVolumePending, Sentence: "a claim of the import is held up"},
 
-	{Layer: LayerSnapshot, Text: regexp.MustCompile(`(?i)not support|unimplemented|exceeded quota|limit`), Kind: NeedsPerson, Reason: v1alpha1.ReasonSnapshotting, NoSlot: true},
+	{Layer: LayerSnapshot, Text: regexp.MustCompile(`(?i)not support|unimplemented|exceeded quota|limit`), TextMeans: "says that snapshots are not supported, or names a quota or limit", Kind: NeedsPerson, Reason: v1alpha1.ReasonSnapshotting, NoSlot: true},
 	{Layer: LayerSnapshot, Kind: Heals, Reason: v1alpha1.ReasonSnapshotting, NoSlot: true},
 
 	// A right that the agent lacks is no answer about the image. An authorizer's message
 	// begins with the user (responsewriters.Forbidden of the API server).
-	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`cannot create resource "datavolumes"`)},
+	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`cannot create resource "datavolumes"`), TextMeans: "says that the agent may not create DataVolumes"},
 	// A webhook without dry runs, and the agent's own policies of an earlier release, cannot
 	// be asked.
-	{Layer: LayerAnswer, Codes: []string{"BadRequest"}, Text: regexp.MustCompile(`does not support dry run`)},
-	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`the agent creates DataVolumes of images or of machines only`)},
-	{Layer: LayerAnswer, Codes: []string{"InternalError", "ServiceUnavailable", "Timeout"}, Text: regexp.MustCompile(`failed calling webhook`), Kind: Heals,
+	{Layer: LayerAnswer, Codes: []string{"BadRequest"}, Text: regexp.MustCompile(`does not support dry run`), TextMeans: "says that a webhook supports no dry runs"},
+	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`the agent creates DataVolumes of images or of machines only`), TextMeans: "is of an admission policy of an earlier agent"},
+	{Layer: LayerAnswer, Codes: []string{"InternalError", "ServiceUnavailable", "Timeout"}, Text: regexp.MustCompile(`failed calling webhook`), TextMeans: "says that a webhook does not answer", Kind: Heals,
 		Reason: v1alpha1.ReasonCDIUnavailable, Sentence: "its DataVolume cannot be created", Advice: "check that CDI's cdi-apiserver is running", NoSlot: true},
 	{Layer: LayerAnswer, Codes: []string{silence}, Kind: Heals, Reason: v1alpha1.ReasonCDIUnavailable,
 		Sentence: "the API server was asked whether it accepts its DataVolume and does not answer", Advice: "check that CDI's cdi-apiserver is running, and other webhooks of DataVolumes", NoSlot: true},
-	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`exceeded quota: `), Kind: NeedsPerson,
+	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`exceeded quota: `), TextMeans: "names an exceeded quota", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its DataVolume was refused", Advice: adviceQuota, NoSlot: true},
-	{Layer: LayerAnswer, Text: regexp.MustCompile(`denied the request`), Kind: NeedsPerson,
+	{Layer: LayerAnswer, Text: regexp.MustCompile(`denied the request`), TextMeans: "says that a webhook or policy denied the request", Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused", NoSlot: true},
 	{Layer: LayerAnswer, Codes: []string{"Invalid", "BadRequest", "Forbidden", "NotFound", "RequestEntityTooLarge"}, Kind: NeedsPerson,
 		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused", NoSlot: true},

@@ -22,13 +22,14 @@ const (
 
 // Reasons why what a member imports is unknown, beside those of its report.
 const (
-	// ReasonActivityMissing: the member reports no activity. Its agent, or the definition of
-	// ClusterReports on one side, is of an older version.
+	// ReasonActivityMissing: the member reports no activity, because its agent or a
+	// definition of ClusterReports is of an older version.
 	ReasonActivityMissing = "ActivityMissing"
-	// ReasonActivityOversized: the activity exceeds MaxActivityBytes and is ignored.
+	// ReasonActivityOversized: the activity is larger than an agent writes, and the hub
+	// ignores it.
 	ReasonActivityOversized = "ActivityOversized"
-	// ReasonActivityOutdated: the report was written later, or by another process of the
-	// agent, or says otherwise.
+	// ReasonActivityOutdated: the report was written later than the activity or by another
+	// process of the agent, or contradicts it.
 	ReasonActivityOutdated = "ActivityOutdated"
 )
 

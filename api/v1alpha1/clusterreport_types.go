@@ -54,12 +54,13 @@ const (
 	PlanItemWaiting PlanItemState = "Waiting"
 )
 
-// Reasons why a planned image waits until a person acts in the member. QuotaExceeded is
-// one, too.
+// Reasons why a planned image waits until a person acts in the member, beside
+// QuotaExceeded.
 const (
 	// ReasonNamespaceMissing: the planned image's namespace does not exist in the member.
 	ReasonNamespaceMissing Reason = "NamespaceMissing"
-	// ReasonNamespaceTerminating: the planned image's namespace is being deleted.
+	// ReasonNamespaceTerminating: the namespace of the planned image, or the member's
+	// namespace on the hub, is being deleted.
 	ReasonNamespaceTerminating Reason = "NamespaceTerminating"
 )
 

@@ -1,21 +1,23 @@
 package v1alpha1
 
-// Reasons why a rollout does not start another cluster, or is finished: a closed set.
+// Reasons of a FleetDiskImage: why its rollout does not start another cluster, or is
+// finished.
 const (
 	// ReasonRolledOut: the rollout is finished.
 	ReasonRolledOut = "RolledOut"
-	// ReasonMaxConcurrency: maxConcurrency clusters of the wave are in progress.
+	// ReasonMaxConcurrency: as many clusters of the wave as maxConcurrency allows are in
+	// progress.
 	ReasonMaxConcurrency = "MaxConcurrency"
 	// ReasonMaxFailures: more than maxFailures clusters failed.
 	ReasonMaxFailures = "MaxFailures"
-	// ReasonRolloutPaused: spec.rollout.paused is true.
+	// ReasonRolloutPaused: the rollout is paused by spec.rollout.paused.
 	ReasonRolloutPaused = "Paused"
 	// ReasonAwaitingApproval: the wave needs an approval.
 	ReasonAwaitingApproval = "AwaitingApproval"
 	// ReasonMinSuccessTime: the previous wave has not been done for minSuccessTime.
 	ReasonMinSuccessTime = "MinSuccessTime"
 	// ReasonRolloutWaitingForWindow: every cluster in progress waits for a window of the policy
-	// to open, or for a person. No deadline runs meanwhile.
+	// to open, or for a person; no deadline runs meanwhile.
 	ReasonRolloutWaitingForWindow = "WaitingForWindow"
 	// ReasonAwaitingClusters: all clusters of the wave are in progress or finished.
 	ReasonAwaitingClusters = "AwaitingClusters"
@@ -37,7 +39,7 @@ const (
 	// ReasonSourceInvalid: with spec.overrides, the spec of the remaining clusters is invalid;
 	// see status.blocked.
 	ReasonSourceInvalid = "SourceInvalid"
-	// ReasonOverridesApplied: every placed cluster has a valid spec. Of condition
+	// ReasonOverridesApplied: every placed cluster has a valid spec; used by condition
 	// OverridesApplied only.
 	ReasonOverridesApplied = "OverridesApplied"
 	// ReasonNoClusters: the placement selects no MemberCluster.
@@ -51,17 +53,17 @@ const (
 	ReasonDeletingImages = "DeletingImages"
 )
 
-// Conditions of a FleetDiskImage.
+// Conditions of a FleetDiskImage, beside Ready, Reconciling, Stalled and ApprovalGuarded.
 const (
-	// ConditionFinished: the rollout is Succeeded or Failed; see status.phase. For
-	// kubectl wait.
+	// ConditionFinished: the rollout is Succeeded or Failed (status.phase), for kubectl
+	// wait.
 	ConditionFinished = "Finished"
 	// ConditionSucceeded: the rollout is Succeeded.
 	ConditionSucceeded = "Succeeded"
 	// ConditionProgressing: clusters are in progress, or will be without anybody's
 	// action.
 	ConditionProgressing = "Progressing"
-	// ConditionOverridesApplied: with spec.overrides, every placed cluster has a valid spec.
-	// False: the clusters that the message names keep what they have. Absent without overrides.
+	// ConditionOverridesApplied: every placed cluster has a valid spec; while it is False,
+	// clusters that the message names keep what they have; absent without spec.overrides.
 	ConditionOverridesApplied = "OverridesApplied"
 )

@@ -133,7 +133,7 @@ func (p ImagePrunePhase) IsFinal() bool {
 	return p == ImagePruneComplete || p == ImagePruneUndone || p == ImagePruneFailed
 }
 
-// Reasons of an ImagePrune: a closed set.
+// Reasons of an ImagePrune.
 const (
 	// ReasonReportMissing: the PruneReport does not exist.
 	ReasonReportMissing = "ReportMissing"

@@ -100,7 +100,7 @@ const (
 	PruneReportFailed PruneReportPhase = "Failed"
 )
 
-// Reasons of a PruneReport: a closed set.
+// Reasons of a PruneReport, beside NoClusters and SelectorInvalid.
 const (
 	// ReasonAwaitingAnswers: clusters have not answered yet.
 	ReasonAwaitingAnswers = "AwaitingAnswers"
@@ -108,20 +108,23 @@ const (
 	ReasonReported = "Reported"
 	// ReasonReportTooLarge: the report needs more pages than allowed.
 	ReasonReportTooLarge = "ReportTooLarge"
-	// ReasonScheduleInvalid: schedule or timeZone cannot be parsed, or the API server refuses
-	// the reports of the schedule.
+	// ReasonScheduleInvalid: the schedule or its timeZone cannot be parsed, or the API server
+	// refuses the reports of the schedule.
 	ReasonScheduleInvalid = "ScheduleInvalid"
 	// ReasonScheduled: the next report is not due yet.
 	ReasonScheduled = "Scheduled"
-	// ReasonSuspended: spec.suspend is true.
+	// ReasonSuspended: the schedule is suspended by spec.suspend, or is being deleted.
 	ReasonSuspended = "Suspended"
 )
 
-// ConditionComplete of a PruneReport: the report is complete. For kubectl wait.
-const ConditionComplete = "Complete"
+// Conditions of a PruneReport, beside Ready, Reconciling and Stalled.
+const (
+	// ConditionComplete: the report is complete, for kubectl wait.
+	ConditionComplete = "Complete"
+)
 
-// Reasons why a cluster is unknown to a PruneReport, beside those why it is unknown to
-// the fleet: a closed set.
+// Reasons why a cluster is unknown to a PruneReport, beside those of conditions of its
+// MemberCluster.
 const (
 	// ReasonNotAnswered: the cluster's report does not answer a plan with the inquiry
 	// yet.

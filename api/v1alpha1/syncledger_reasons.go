@@ -2,65 +2,102 @@ package v1alpha1
 
 // Conditions of a SyncLedger, and ApprovalGuarded of ImagePrunes and FleetDiskImages.
 const (
-	// ConditionPolicyAccepted of a SyncLedger: the policy ConfigMap is valid and
-	// applied.
+	// ConditionPolicyAccepted: the policy ConfigMap is valid and applied, or the hub's
+	// policy applies without one.
 	ConditionPolicyAccepted = "PolicyAccepted"
-	// ConditionWithinBudget of a SyncLedger: no more slots are taken than the budget
-	// allows.
+	// ConditionWithinBudget: no more slots are taken than the budget allows.
 	ConditionWithinBudget = "WithinBudget"
-	// ConditionGranted of a SyncLedger: the fleet-wide budget does not limit the
-	// cluster to its safe share while it needs more.
+	// ConditionGranted: the fleet-wide budget does not limit the cluster to its safe share
+	// while it needs more.
 	ConditionGranted = "Granted"
-	// ConditionRightsComplete of a SyncLedger: the agent has all permissions it needs.
+	// ConditionRightsComplete: the agent has all permissions it needs.
 	ConditionRightsComplete = "RightsComplete"
-	// ConditionBudgetGuarded of a SyncLedger: the API server refuses DataVolumes that
-	// no slot lists.
+	// ConditionBudgetGuarded: the API server refuses DataVolumes that no slot lists.
 	ConditionBudgetGuarded = "BudgetGuarded"
-	// ConditionAccountGuarded of a SyncLedger: the API server refuses what the agent
-	// never writes, so that a stolen token of its account gets no further.
+	// ConditionAccountGuarded: the API server refuses what the agent never writes, which
+	// bounds what a stolen token of its account can do.
 	ConditionAccountGuarded = "AccountGuarded"
-	// ConditionApprovalGuarded of an ImagePrune: the API server checked who approved
-	// it. Of a FleetDiskImage with waves that need approval: the API server checks who
-	// approves.
+	// ConditionApprovalGuarded: the API server checked who approved the ImagePrune, or
+	// checks who approves waves of the FleetDiskImage.
 	ConditionApprovalGuarded = "ApprovalGuarded"
-	// ConditionOneDownload of a SyncLedger: CDI does not restart a failed download
-	// within an attempt.
+	// ConditionOneDownload: CDI does not restart a failed download within an attempt.
 	ConditionOneDownload = "OneDownloadPerAttempt"
 )
 
-// Reasons of condition ApprovalGuarded and of other conditions about admission
-// policies.
+// Reasons of condition PolicyAccepted of a SyncLedger.
 const (
+	// ReasonAccepted: the policy ConfigMap is valid and applied, or the hub's policy
+	// applies without one.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalid: the policy ConfigMap is invalid and is not used.
+	ReasonInvalid = "Invalid"
+	// ReasonMissing: the policy ConfigMap does not exist, and the hub has planned no
+	// policy.
+	ReasonMissing = "Missing"
+)
+
+// Reasons of condition RightsComplete of a SyncLedger.
+const (
+	// ReasonRightsComplete: the agent has all permissions it needs.
+	ReasonRightsComplete = "RightsComplete"
+	// ReasonRightsMissing: the agent lacks permissions, which the message lists.
+	ReasonRightsMissing = "RightsMissing"
+)
+
+// Reasons of conditions ApprovalGuarded, BudgetGuarded and AccountGuarded.
+const (
+	// ReasonGuarded: the admission policy is in force.
 	ReasonGuarded = "Guarded"
 	// ReasonPoliciesNotServed: the API server does not serve admission policies.
 	ReasonPoliciesNotServed = "PoliciesNotServed"
-	// ReasonPolicyNotInForce: the chart's policy or its binding is missing, or does not
-	// deny.
+	// ReasonPolicyNotInForce: the chart's admission policy or its binding is missing, or
+	// does not deny.
 	ReasonPolicyNotInForce = "PolicyNotInForce"
 	// ReasonNotEnforced: the chart's value approvals.enforced is false.
 	ReasonNotEnforced = "NotEnforced"
+	// ReasonNotTried: the agent has not tried its admission policies yet.
+	ReasonNotTried = "NotTried"
 )
 
-// Reasons of condition Granted.
+// Reasons of condition OneDownloadPerAttempt of a SyncLedger, beside PoliciesNotServed.
+const (
+	// ReasonInForce: no importer Pod of an image restarts on failure.
+	ReasonInForce = "InForce"
+	// ReasonPoliciesMissing: the chart's mutating admission policy or its binding does not
+	// exist.
+	ReasonPoliciesMissing = "PoliciesMissing"
+	// ReasonNotApplied: an importer Pod restarts on failure, although the admission policy
+	// exists.
+	ReasonNotApplied = "NotApplied"
+	// ReasonNotLooked: the agent has not checked the admission policies yet.
+	ReasonNotLooked = "NotLooked"
+)
+
+// Reasons of condition Granted of a SyncLedger.
 const (
 	// ReasonNoFleetBudget: the policy has no fleet-wide budget; only its concurrency
 	// counts.
 	ReasonNoFleetBudget = "NoFleetBudget"
-	ReasonGrantInForce  = "GrantInForce"
-	// ReasonNothingWanted: the cluster requests no grant because it has nothing to
-	// import.
+	// ReasonGrantInForce: the cluster has a valid grant of the hub.
+	ReasonGrantInForce = "GrantInForce"
+	// ReasonNothingWanted: the cluster requests no grant because it has nothing to import.
 	ReasonNothingWanted = "NothingWanted"
+	// ReasonAwaitingGrant: the cluster waits for a grant of the hub and runs its safe share
+	// meanwhile.
 	ReasonAwaitingGrant = "AwaitingGrant"
 	// ReasonGrantEnded: the grant was not renewed in time.
 	ReasonGrantEnded = "GrantEnded"
 )
 
-// ConditionHubConnected means that the agent syncs plan, grant and report with the hub in pull
-// mode. It is absent where there is no join token or credential.
-const ConditionHubConnected = "HubConnected"
+// Conditions of a SyncLedger about the connection in pull mode.
+const (
+	// ConditionHubConnected: the agent syncs plan, grant and report with the hub in pull
+	// mode; absent where there is no join token or credential.
+	ConditionHubConnected = "HubConnected"
+)
 
-// Reasons of condition HubConnected, beside Connected, Unreachable,
-// CertificateNotTrusted, Unauthorized and AwaitingAcceptance: a closed set.
+// Reasons of condition HubConnected of a SyncLedger, beside Connected, Unreachable,
+// CertificateNotTrusted, Unauthorized, OverLimits and AwaitingAcceptance.
 const (
 	// ReasonConnecting: the connection is being made; nothing is known to be wrong.
 	ReasonConnecting = "Connecting"

@@ -1,8 +1,7 @@
 package v1alpha1
 
-// Reasons of a VirtualMachine in status, conditions, metric labels and events: a closed
-// set, together with ReasonCDIMissing, ReasonSecretMissing, ReasonSecretForbidden,
-// ReasonQuotaExceeded, ReasonArchitectureMismatch and ReasonReady.
+// Reasons of a VirtualMachine in status, conditions, metric labels and events, beside
+// CDIMissing, SecretMissing, SecretForbidden, QuotaExceeded, ArchitectureMismatch and Ready.
 const (
 	// ReasonImageMissing: the image does not exist and the VirtualMachine may not
 	// create it.
@@ -21,7 +20,7 @@ const (
 	// ReasonAcquiringImage: the image is ready and the VirtualMachine is acquiring it,
 	// so that it is not deleted.
 	ReasonAcquiringImage Reason = "AcquiringImage"
-	// ReasonIgnoredOnDeploy: ignoreOnDeploy is true and the image is ready.
+	// ReasonIgnoredOnDeploy: the image is ready, and spec.ignoreOnDeploy is true.
 	ReasonIgnoredOnDeploy Reason = "IgnoredOnDeploy"
 	// ReasonSpecInvalid: a field of the spec cannot be applied; see the message.
 	ReasonSpecInvalid Reason = "SpecInvalid"
@@ -75,7 +74,7 @@ const (
 	ConditionImageAcquired = "ImageAcquired"
 	// ConditionRootDiskReady: the root disk has been cloned.
 	ConditionRootDiskReady = "RootDiskReady"
-	// ConditionDisksReady: all disks of spec.disks are complete. It is absent where the
+	// ConditionDisksReady: all disks of spec.disks are complete; absent where the
 	// VirtualMachine has none.
 	ConditionDisksReady = "DisksReady"
 	// ConditionMachineCreated: the KubeVirt VirtualMachine exists.
@@ -90,20 +89,36 @@ const (
 	ConditionPlainTextPassword = "PlainTextPassword"
 )
 
-// Reasons of conditions that are not also reasons of a phase.
+// Reasons of conditions of a VirtualMachine that are not also reasons of a phase.
 const (
-	ReasonAcquired            = "Acquired"
-	ReasonNotAcquired         = "NotAcquired"
-	ReasonCloned              = "Cloned"
-	ReasonCreated             = "Created"
-	ReasonNotCreated          = "NotCreated"
-	ReasonAsSpecified         = "AsSpecified"
-	ReasonAdjusted            = "Adjusted"
-	ReasonSameAsImage         = "SameAsImage"
+	// ReasonAcquired: the VirtualMachine has acquired its images, or they are ready while
+	// spec.ignoreOnDeploy is true.
+	ReasonAcquired = "Acquired"
+	// ReasonNotAcquired: the VirtualMachine has not acquired an image that it needs.
+	ReasonNotAcquired = "NotAcquired"
+	// ReasonCloned: the root disk is complete.
+	ReasonCloned = "Cloned"
+	// ReasonCreated: the KubeVirt VirtualMachine exists.
+	ReasonCreated = "Created"
+	// ReasonNotCreated: the disk or the KubeVirt VirtualMachine does not exist yet.
+	ReasonNotCreated = "NotCreated"
+	// ReasonAsSpecified: the KubeVirt VirtualMachine matches the spec.
+	ReasonAsSpecified = "AsSpecified"
+	// ReasonAdjusted: something differs from the spec, and the message lists what.
+	ReasonAdjusted = "Adjusted"
+	// ReasonSameAsImage: the image matches the template.
+	ReasonSameAsImage = "SameAsImage"
+	// ReasonDiffersFromTemplate: the image existed before and differs from the template.
 	ReasonDiffersFromTemplate = "DiffersFromTemplate"
-	ReasonNoTemplate          = "NoTemplate"
-	ReasonUpToDate            = "UpToDate"
-	ReasonSpecChanged         = "SpecChanged"
-	ReasonPasswordInSpec      = "PasswordInSpec"
-	ReasonNoPasswordInSpec    = "NoPasswordInSpec"
+	// ReasonNoTemplate: the spec has no template, or no image exists to compare it with.
+	ReasonNoTemplate = "NoTemplate"
+	// ReasonUpToDate: no change is known to need a restart.
+	ReasonUpToDate = "UpToDate"
+	// ReasonSpecChanged: the spec changed while the machine runs, or KubeVirt requires a
+	// restart.
+	ReasonSpecChanged = "SpecChanged"
+	// ReasonPasswordInSpec: the spec has a password in plain text.
+	ReasonPasswordInSpec = "PasswordInSpec"
+	// ReasonNoPasswordInSpec: the spec has no password in plain text.
+	ReasonNoPasswordInSpec = "NoPasswordInSpec"
 )

@@ -41,11 +41,13 @@ type Publication struct {
 	Until *metav1.Time `json:"until,omitempty"`
 }
 
-// ConditionPublished of a VMDiskImage that is to be published: a CDI DataSource points at what
-// serves.
-const ConditionPublished = "Published"
+// Conditions of a VMDiskImage that is to be published.
+const (
+	// ConditionPublished: a CDI DataSource points at what serves.
+	ConditionPublished = "Published"
+)
 
-// Reasons of condition Published.
+// Reasons of condition Published of a VMDiskImage.
 const (
 	// ReasonPublished: the DataSource points at what serves.
 	ReasonPublished Reason = "Published"

@@ -4,7 +4,7 @@ package v1alpha1
 // status, conditions, metric labels and events use the same strings.
 type Reason string
 
-// Reasons of an image that is not ready yet.
+// Reasons of a VMDiskImage that is not ready yet, and Ready.
 const (
 	// ReasonWaitingForSlot: the image is queued; nothing is wrong.
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
@@ -41,7 +41,7 @@ const (
 	// the image's namespace.
 	ReasonSecretMissing Reason = "SecretMissing"
 	// ReasonSecretForbidden: the agent may not read Secrets in the namespace of the one that
-	// the spec names. The message has the command that allows it.
+	// the spec names; the message has the command that allows it.
 	ReasonSecretForbidden Reason = "SecretForbidden"
 	// ReasonSecretInvalid: a Secret named by secretExtraHeaders has a key that is no HTTP header.
 	ReasonSecretInvalid Reason = "SecretInvalid"
@@ -51,7 +51,7 @@ const (
 	// ReasonCDIMissing: the cluster does not serve CDI's DataVolume.
 	ReasonCDIMissing Reason = "CDIMissing"
 	// ReasonCDITooOld: the CRD of CDI's DataVolume lacks a field that the image needs, such
-	// as checksum. CDI would ignore the field in silence.
+	// as checksum.
 	ReasonCDITooOld Reason = "CDITooOld"
 	// ReasonCDIUnavailable: a webhook that the API server asks about DataVolumes, such as
 	// CDI's, does not answer.
@@ -86,11 +86,11 @@ const (
 	// ReasonArchitectureMismatch: image and DataSource, or VirtualMachine and image, name two
 	// architectures.
 	ReasonArchitectureMismatch Reason = "ArchitectureMismatch"
-	// ReasonReady: VMs can be cloned from the image.
+	// ReasonReady: VMs can be cloned from the image, or the object is as its spec asks.
 	ReasonReady Reason = "Ready"
 )
 
-// Reasons why an attempt, or the image as a whole, failed.
+// Reasons why an attempt, or the VMDiskImage as a whole, failed or leaves.
 const (
 	// ReasonNotFound: the source has no such image.
 	ReasonNotFound Reason = "NotFound"
@@ -98,7 +98,7 @@ const (
 	ReasonForbidden Reason = "Forbidden"
 	// ReasonChecksumMismatch: the downloaded file does not match spec.checksum.
 	ReasonChecksumMismatch Reason = "ChecksumMismatch"
-	// ReasonDiskTooSmall: spec.diskSize is smaller than the image.
+	// ReasonDiskTooSmall: the image is larger than spec.diskSize.
 	ReasonDiskTooSmall Reason = "DiskTooSmall"
 	// ReasonQuotaExceeded: a quota of the namespace refused the DataVolume, its storage or
 	// the importer Pod.
@@ -169,17 +169,20 @@ func (r Reason) NeedsUserAction() bool {
 	}
 }
 
-// Conditions of every kind with conditions but the SyncLedger, as kstatus has them, and
-// those of a VMDiskImage. Exactly one of Ready, Reconciling and Stalled is True while the
-// object is not being deleted.
+// Conditions of every kind with conditions but SyncLedger and ReportRoot, as kstatus has
+// them. Exactly one is True while the object is not being deleted.
 const (
-	// ConditionReady: it is as the spec asks.
+	// ConditionReady: the object is as the spec asks.
 	ConditionReady = "Ready"
-	// ConditionReconciling: it gets there by itself, or once a person lets it continue
-	// (Paused, AwaitingApproval).
+	// ConditionReconciling: the object becomes Ready by itself, or once a person lets it
+	// continue (Paused, AwaitingApproval).
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled: a person has to correct something.
 	ConditionStalled = "Stalled"
+)
+
+// Conditions of a VMDiskImage, beside Ready, Reconciling, Stalled and Published.
+const (
 	// ConditionImported: the current revision is stored in the cluster.
 	ConditionImported = "Imported"
 	// ConditionSnapshotReady: the current revision has a usable VolumeSnapshot, or

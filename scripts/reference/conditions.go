@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,8 +12,8 @@ import (
 	"strings"
 )
 
-// constant is an exported string constant with its comment.
-type constant struct{ name, value, doc string }
+// constant is an exported string constant; meaning is what its comment says of its value.
+type constant struct{ name, value, meaning string }
 
 // constantGroup is a block of constants with the comment that it stands under.
 type constantGroup struct {
@@ -25,6 +26,9 @@ func renderConditions() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := checkMeanings(groups); err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	for _, section := range []struct{ title, prefix string }{{"Conditions", "Condition"}, {"Reasons", "Reason"}} {
 		fmt.Fprintf(&b, "## %s\n\n", section.title)
@@ -32,19 +36,35 @@ func renderConditions() (string, error) {
 			var rows [][]string
 			for _, c := range group.constants {
 				if strings.HasPrefix(c.name, section.prefix) {
-					rows = append(rows, []string{"`" + c.value + "`", c.doc})
+					rows = append(rows, []string{"`" + c.value + "`", c.meaning})
 				}
 			}
 			if len(rows) == 0 {
 				continue
 			}
-			if group.doc != "" {
-				b.WriteString(group.doc + "\n\n")
-			}
+			b.WriteString(group.doc + "\n\n")
 			b.WriteString(table([]string{strings.TrimSuffix(section.title, "s"), "Meaning"}, rows) + "\n")
 		}
 	}
 	return b.String(), nil
+}
+
+// checkMeanings returns an error that names each condition and reason without a meaning, or in
+// a block without a heading.
+func checkMeanings(groups []constantGroup) error {
+	var errs []error
+	for _, group := range groups {
+		for _, c := range group.constants {
+			switch {
+			case !strings.HasPrefix(c.name, "Condition") && !strings.HasPrefix(c.name, "Reason"):
+			case c.meaning == "":
+				errs = append(errs, fmt.Errorf(`%s has no meaning: give it a comment "// %s: …"`, c.name, c.name))
+			case group.doc == "":
+				errs = append(errs, fmt.Errorf("%s has no heading: put it into a block of constants with a comment", c.name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // readConstants returns the blocks of constants of a package that hold conditions or
@@ -99,13 +119,12 @@ func readGroup(block *ast.GenDecl) (group constantGroup) {
 	return group
 }
 
-// trimName turns the comment of a Go name into a sentence about its value.
+// trimName turns the comment of a Go name, "Name: …", into a sentence about its value. It is
+// empty where the comment has another form, such as a heading of several constants.
 func trimName(doc, name string) string {
-	text := strings.Join(strings.Fields(doc), " ")
-	for _, separator := range []string{": ", " means that ", " means ", " is "} {
-		if rest, ok := strings.CutPrefix(text, name+separator); ok {
-			return strings.ToUpper(rest[:1]) + rest[1:]
-		}
+	meaning, found := strings.CutPrefix(strings.Join(strings.Fields(doc), " "), name+": ")
+	if !found || meaning == "" {
+		return ""
 	}
-	return text
+	return strings.ToUpper(meaning[:1]) + meaning[1:]
 }

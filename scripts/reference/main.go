@@ -19,7 +19,7 @@ type page struct {
 
 var pages = []page{
 	{"conditions.md", "Conditions and reasons", "A condition's type says what is judged, its reason why. Both are closed sets: scripts may compare them.", renderConditions},
-	{"waits.md", "Why does it wait?", "What layers below an image say, and what its status makes of it. The message quotes them; what no row names is passed on as it is. An image holds a slot meanwhile, except for answers of the API server and snapshots.", renderWaits},
+	{"waits.md", "Why does it wait?", "What layers below an image say, and what its status makes of it. Of the rows of one layer, the first that matches counts. The message quotes the layer. An image holds a slot meanwhile, except for answers of the API server and snapshots.", renderWaits},
 	{"metrics.md", "Metrics", "Served at `/metrics` of each program, for accounts that RBAC lets read the path. controller-runtime's own metrics are served too.", renderMetrics},
 	{"flags.md", "Flags", "The charts set them from their values. Both programs print this list with `--help`, and controller-runtime's `--zap-…` for logs besides.", renderFlags},
 	{"rights.md", "Rights", "What the accounts of both programs may do. A right without a namespace holds in the whole cluster.", renderRights},

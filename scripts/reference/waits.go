@@ -12,6 +12,21 @@ var kindTexts = map[importcause.Kind]string{
 	importcause.NeedsPerson: "yes",
 }
 
+// describeSignal returns what the layer says for a row to match, after the rows above it.
+func describeSignal(row importcause.Row) string {
+	codes, text := "`"+strings.Join(row.Codes, "`, `")+"`", "the text "+row.TextMeans
+	switch {
+	case len(row.Codes) == 0 && row.Text == nil:
+		return "anything else"
+	case len(row.Codes) == 0:
+		return text
+	case row.Text == nil:
+		return codes
+	default:
+		return codes + ", and " + text
+	}
+}
+
 // renderWaits renders what the agent knows of the layers below an image.
 func renderWaits() (string, error) {
 	var rows [][]string
@@ -19,14 +34,7 @@ func renderWaits() (string, error) {
 		if row.Kind == importcause.Normal {
 			continue
 		}
-		said := "anything else"
-		switch {
-		case len(row.Codes) > 0:
-			said = "`" + strings.Join(row.Codes, "`, `") + "`"
-		case row.Text != nil:
-			said = "a text of a known kind"
-		}
-		rows = append(rows, []string{string(row.Layer), said, "`" + string(row.Reason) + "`", kindTexts[row.Kind], row.Advice})
+		rows = append(rows, []string{string(row.Layer), describeSignal(row), "`" + string(row.Reason) + "`", kindTexts[row.Kind], row.Advice})
 	}
 	return table([]string{"Who says it", "What is said", "Reason of the image", "A person has to act", "Advice"}, rows), nil
 }

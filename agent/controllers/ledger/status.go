@@ -82,21 +82,21 @@ func (r *Reconciler) grantedCondition(limits stepLimits, slots []v1alpha1.Slot) 
 func withinBudgetCondition(limits stepLimits, slots int) metav1.Condition {
 	budget := limits.limits.Budget
 	if slots <= int(budget) {
-		return newCondition(v1alpha1.ConditionWithinBudget, true, "WithinBudget", "no more imports run than the policy allows")
+		return newCondition(v1alpha1.ConditionWithinBudget, true, v1alpha1.ReasonWithinBudget, "no more imports run than the policy allows")
 	}
 	limit := "the policy allows"
 	if budget < limits.terms.Concurrency {
 		limit = "the fleet-wide budget allows"
 	}
-	return newCondition(v1alpha1.ConditionWithinBudget, false, "OverBudget",
+	return newCondition(v1alpha1.ConditionWithinBudget, false, v1alpha1.ReasonOverBudget,
 		fmt.Sprintf("%d imports run and %s %d: the running ones finish, and none starts until there are fewer", slots, limit, budget))
 }
 
 func (r *Reconciler) rightsCondition() metav1.Condition {
 	if missing := r.MissingRights(); missing != "" {
-		return newCondition(v1alpha1.ConditionRightsComplete, false, "RightsMissing", missing)
+		return newCondition(v1alpha1.ConditionRightsComplete, false, v1alpha1.ReasonRightsMissing, missing)
 	}
-	return newCondition(v1alpha1.ConditionRightsComplete, true, "RightsComplete", "the agent has all the rights it needs")
+	return newCondition(v1alpha1.ConditionRightsComplete, true, v1alpha1.ReasonRightsComplete, "the agent has all the rights it needs")
 }
 
 // publishDecision passes a stored decision on: to metrics, queue, report, and the images

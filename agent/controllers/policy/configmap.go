@@ -47,7 +47,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 	}
 	if apierrors.IsNotFound(err) {
 		message := fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.ConfigMapKey)
-		return State{own: last, reason: reasonMissing, message: message + describeLastPolicy(last, r.now())}, nil
+		return State{own: last, reason: v1alpha1.ReasonMissing, message: message + describeLastPolicy(last, r.now())}, nil
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.ConfigMapKey, err)
@@ -60,7 +60,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		}
 		message := fmt.Sprintf("ConfigMap %s is not used: %s.", r.ConfigMapKey, strings.Join(texts, "; "))
 		return State{
-			own: last, reason: reasonInvalid, message: message + describeLastPolicy(last, r.now()),
+			own: last, reason: v1alpha1.ReasonInvalid, message: message + describeLastPolicy(last, r.now()),
 			invalidMessage: message, keyErrors: errs, configMap: cm,
 		}, nil
 	}
@@ -70,7 +70,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		ignored = fmt.Sprintf("; keys that are not for a cluster's own policy are ignored: %s (those that are: %s)", strings.Join(unknown, ", "), strings.Join(policy.ConfigMapKeys(), ", "))
 	}
 	return State{
-		own: &parsed, Accepted: true, store: true, reason: reasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
+		own: &parsed, Accepted: true, store: true, reason: v1alpha1.ReasonAccepted, message: "in force" + ignored, ignoredKeys: ignored,
 		configMapVersion: cm.ResourceVersion, configMapUID: cm.UID, ownConcurrency: concurrencyOf(parsed), ownWindows: parsed.Windows,
 	}, nil
 }

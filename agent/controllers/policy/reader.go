@@ -25,13 +25,6 @@ import (
 // +kubebuilder:rbac:groups="",namespace=policy-namespace,resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=pelotech.ot,namespace=agent-namespace,resources=clusterplans,verbs=get;list;watch
 
-// Reasons of condition PolicyAccepted.
-const (
-	reasonAccepted = "Accepted"
-	reasonInvalid  = "Invalid"
-	reasonMissing  = "Missing"
-)
-
 // maxMessageBytes bounds the message of a condition, which may list keys of a ConfigMap. The
 // API server would refuse a SyncLedger with a longer one.
 const maxMessageBytes = 8192
@@ -90,7 +83,7 @@ type State struct {
 	keyErrors        []policy.KeyError
 	configMapVersion string
 	configMapUID     types.UID
-	configMap        *corev1.ConfigMap // of reasonInvalid
+	configMap        *corev1.ConfigMap // of v1alpha1.ReasonInvalid
 	invalidMessage   string            // what is wrong with the ConfigMap
 	ignoredKeys      string            // suffix of message that lists them
 	// ownConcurrency is what the ConfigMap sets; nil for no limit.
@@ -152,7 +145,7 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 	s.plan, s.planned = plan, plan.policy
 	if plan.policy == nil {
 		// Without a ConfigMap that can be read, the last policy may be that of a former plan.
-		if last, known := r.readLastOwn(status); known && s.reason != reasonAccepted && s.own != nil && len(last.Windows) > 0 {
+		if last, known := r.readLastOwn(status); known && s.reason != v1alpha1.ReasonAccepted && s.own != nil && len(last.Windows) > 0 {
 			s.own, s.planned = &last, s.own
 		}
 		return s
@@ -162,15 +155,15 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 		message += " (" + plan.policySource + ")"
 	}
 	switch s.reason {
-	case reasonAccepted:
+	case v1alpha1.ReasonAccepted:
 		if own := s.ownConcurrency; own != nil && *own < plan.policy.Concurrency {
 			message += fmt.Sprintf(", with the smaller concurrency of ConfigMap %s, %d", r.ConfigMapKey, *own)
 		}
 		s.message = message + s.ignoredKeys
-	case reasonMissing:
-		s.Accepted, s.reason = true, reasonAccepted
+	case v1alpha1.ReasonMissing:
+		s.Accepted, s.reason = true, v1alpha1.ReasonAccepted
 		s.own, s.message = nil, message
-	case reasonInvalid:
+	case v1alpha1.ReasonInvalid:
 		s.own = nil
 		if last, known := r.readLastOwn(status); known {
 			s.own = &last
@@ -185,11 +178,11 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 // recordInvalidPolicy emits an event and a log line unless the ledger's condition says the same
 // already.
 func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alpha1.SyncLedgerStatus) {
-	if s.reason != reasonInvalid {
+	if s.reason != v1alpha1.ReasonInvalid {
 		return
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
-	if c == nil || c.Reason != reasonInvalid || c.Message != s.message {
+	if c == nil || c.Reason != v1alpha1.ReasonInvalid || c.Message != s.message {
 		log.FromContext(ctx).Info("Refused the policy ConfigMap; what it changes does not apply", "error", s.message)
 		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}

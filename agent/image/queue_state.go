@@ -48,6 +48,9 @@ func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate,
 	if rev := findRevision(img.Status.Revisions, img.Status.Revision); p != nil && hasUsedUpRetries(rev, *p) {
 		return ledger.Candidate{}, false
 	}
+	if NextAttempt(img.Status.LastAttempt) <= img.Status.LastAttempt {
+		return ledger.Candidate{}, false // somebody has edited the status: an attempt has one number
+	}
 	return ledger.Candidate{
 		Image:    KeyOf(img),
 		Revision: img.Status.Revision,

@@ -31,6 +31,9 @@ func (d *decider) countReferences() {
 		refs.UnreferencedSince = nil
 	} else if refs.UnreferencedSince == nil {
 		refs.UnreferencedSince = &d.now
+		if created := d.Image.CreationTimestamp; created.After(d.now.Time) { // a node may boot with a clock of long ago
+			refs.UnreferencedSince = &created
+		}
 	}
 	d.status.References = refs
 }

@@ -194,6 +194,7 @@ func (d *decider) describeLeftovers() string {
 	add := func(kind string, o metav1.Object) {
 		name := kind + " " + o.GetName()
 		switch finalizers := o.GetFinalizers(); {
+		case o.GetDeletionTimestamp() == nil:
 		case slices.Contains(finalizers, "kubernetes.io/pvc-protection"):
 			name += " (a Pod uses it)"
 		case len(finalizers) > 0:

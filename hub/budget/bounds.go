@@ -50,7 +50,7 @@ func RecordSuperseded(next, before *v1alpha1.ClusterPlan, acknowledged *v1alpha1
 		earlier = UnacknowledgedBounds(before)
 	}
 	all := *earlier.Max(b)
-	if before.Spec.HeldPolicy != "" { // otherwise a member's word would count until it acknowledges a plan
+	if before.Spec.HeldPolicy != "" && !all.Limited { // otherwise a member's word would count until it acknowledges a plan
 		following, _ := ParseBounds(next.Spec.Policy)
 		all = all.LimitTo(following)
 	}

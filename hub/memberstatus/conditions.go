@@ -251,6 +251,8 @@ func (s *statusBuilder) agentHealthy() conditionState {
 	}
 }
 
+const planRefusedMessage = "it would let the member run more than the fleet's budget counts for it. It is tried again all the time; if it stays, look for overrides that contradict each other, and at status.transfers"
+
 func (s *statusBuilder) policyAcknowledged() conditionState {
 	plan, r := s.Plan, s.Report
 	switch {
@@ -264,6 +266,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 		return conditionUnknown(v1alpha1.ReasonAnotherCluster, "a cluster that is not accepted gets no plan (see IdentityConfirmed)")
 	case plan == nil && r == nil:
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "the first plan waits for the member's report: the member may have a newer plan")
+	case plan == nil && s.PlanRefused:
+		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
 	case plan == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
@@ -271,6 +275,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan.HeldPolicy != "":
 		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s), "+
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.PolicySource, "nothing yet"))
+	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
+		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: the hub has to read the member's report first%s", s.PolicySource, s.unacknowledgedHint())
 	case r == nil:

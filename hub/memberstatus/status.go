@@ -65,6 +65,9 @@ type Input struct {
 	ReceivedAt *time.Time
 	// WatchedSince is when this process began to read reports, by the same clock.
 	WatchedSince time.Time
+	// PlanRefused: the next plan waits, since it would let the member run more than the fleet's
+	// budget counts.
+	PlanRefused bool
 	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
 	// since it is of another cluster than the known one.
 	OtherClusterUID types.UID

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -208,13 +210,13 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	data, source = now, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
-		data, source, holds = limitHeld(v.Report.PlanPolicy, now), v.Report.PlanPolicySource, heldAnyPolicy
+		data, source, holds = limitHeld(v.Report.PlanPolicy, v.DesiredPolicy), v.Report.PlanPolicySource, heldAnyPolicy
 	case v.DesiredPolicy == nil && v.Current != nil: // the current policy stays
 		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""
-	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == HashPolicy(v.DesiredPolicy):
-		data, source, holds = limitHeld(v.Current.Policy, now), v.Current.PolicySource, v.Current.HeldPolicy
+	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == holdHash(v.DesiredPolicy), v.Current.HeldPolicy == HashPolicy(v.DesiredPolicy):
+		data, source, holds = limitHeld(v.Current.Policy, v.DesiredPolicy), v.Current.PolicySource, v.Current.HeldPolicy
 	default:
 		return data, source, ""
 	}
@@ -224,13 +226,23 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	case policy.IsInForceSometime(data, v.DesiredPolicy):
 		return now, v.PolicySource, ""
 	default:
-		return data, source, HashPolicy(v.DesiredPolicy)
+		return data, source, holdHash(v.DesiredPolicy)
 	}
+}
+
+// holdHash is the hash of the policy that another one is held instead of. The number of the safe
+// share does not count: the budget changes it by itself.
+func holdHash(desired map[string]string) string {
+	if _, limited := desired[apipolicy.KeySafeConcurrency]; limited {
+		desired = maps.Clone(desired)
+		desired[apipolicy.KeySafeConcurrency] = ""
+	}
+	return HashPolicy(desired)
 }
 
 // limitHeld returns a held policy as a fleet's budget permits it: only the member says that it
 // had this policy, and no member's word may cost the others a share. What counts for the budget
-// is therefore as in the ConfigMap's policy, or less.
+// is therefore as in the ConfigMap's policy, windows included, or less.
 func limitHeld(held, desired map[string]string) map[string]string {
 	if _, limited := desired[apipolicy.KeySafeConcurrency]; !limited {
 		return held
@@ -240,14 +252,27 @@ func limitHeld(held, desired map[string]string) map[string]string {
 	if len(errs)+len(others) > 0 {
 		return desired
 	}
-	keys := []string{apipolicy.KeySafeConcurrency, apipolicy.KeyFleetSources, apipolicy.KeyWindows}
-	if h.Concurrency > d.Concurrency {
-		keys = append(keys, apipolicy.KeyConcurrency)
+	most := d.Concurrency
+	for _, w := range d.Windows {
+		most = max(most, ptr.Deref(w.Concurrency, 0))
 	}
+	next := maps.Clone(held)
+	if h.Concurrency > most {
+		next[apipolicy.KeyConcurrency] = strconv.Itoa(int(most))
+	}
+	changed := false
+	for i := range h.Windows {
+		if w := &h.Windows[i]; ptr.Deref(w.Concurrency, 0) > most {
+			w.Concurrency, changed = &most, true
+		}
+	}
+	if changed {
+		next[apipolicy.KeyWindows] = h.Windows.String()
+	}
+	keys := []string{apipolicy.KeySafeConcurrency, apipolicy.KeyFleetSources}
 	if h.AttemptTimeout > d.AttemptTimeout {
 		keys = append(keys, apipolicy.KeyAttemptTimeout)
 	}
-	next := maps.Clone(held)
 	for _, key := range keys {
 		delete(next, key)
 		if value, set := desired[key]; set {

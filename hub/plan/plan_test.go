@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/plan"
 )
@@ -40,6 +41,10 @@ func withKey(d data, key, value string) data {
 // grantsPolicy is that of a fleet with a budget.
 func grantsPolicy(concurrency, safe int) data {
 	return withKey(concurrencyPolicy(concurrency), "safeConcurrency", strconv.Itoa(safe))
+}
+
+func windowOf(hour string, concurrency int32) string {
+	return apipolicy.Windows{{Cron: "0 " + hour + " * * *", Duration: 8 * time.Hour, Concurrency: &concurrency}}.String()
 }
 
 func planVersion(epoch, sequence int64) v1alpha1.PlanVersion {
@@ -218,6 +223,20 @@ func TestNextPlan(t *testing.T) {
 		"a long attempt, windows and a safe share are the member's word": {
 			report: acknowledgingReport(newPlan(planVersion(3, 7), withKey(withKey(withKey(concurrencyPolicy(9), "retryLimit", "7"), "attemptTimeout", "12h0m0s"), "safeConcurrency", "99"))), desired: grantsPolicy(5, 1),
 			want: planVersion(4, 1), wantFrom: withKey(grantsPolicy(5, 1), "retryLimit", "7"), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"windows are held, too, within what the budget permits": {
+			report:  acknowledgingReport(newPlan(planVersion(3, 7), withKey(concurrencyPolicy(0), "windows", windowOf("22", 8)))),
+			desired: grantsPolicy(4, 1),
+			want:    planVersion(4, 1), wantFrom: withKey(grantsPolicy(0, 1), "windows", windowOf("22", 4)), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"a window of the ConfigMap permits as much at any time": {
+			report:  acknowledgingReport(newPlan(planVersion(3, 7), withKey(concurrencyPolicy(8), "retryLimit", "7"))),
+			desired: withKey(grantsPolicy(0, 1), "windows", windowOf("22", 8)),
+			want:    planVersion(4, 1), wantFrom: withKey(grantsPolicy(8, 1), "retryLimit", "7"), wantBy: "the member's", wantWrite: true, wantHeld: true,
+		},
+		"held although the admitted safe share has changed": {
+			current: withHeldPolicy(newPlan(planVersion(2, 1), withKey(grantsPolicy(5, 0), "retryLimit", "7")), withKey(grantsPolicy(5, 0), "safeConcurrency", "")), report: fresh, desired: grantsPolicy(5, 2),
+			want: planVersion(2, 2), wantFrom: withKey(grantsPolicy(5, 2), "retryLimit", "7"), wantBy: "the member's", wantWrite: true, wantHeld: true,
 		},
 		"what cannot be read is not held under a budget": {
 			report: acknowledgingReport(newPlan(planVersion(3, 7), data{"concurrency": "many"})), desired: grantsPolicy(5, 1),

@@ -15,8 +15,9 @@ const (
 	maxCount = 1 << 18
 	// maxNumber bounds sequences and sizes: JSON has no larger exact integers.
 	maxNumber = 1<<53 - 1
-	// maxImageBytes is twice the largest disk.
-	maxImageBytes = 128 << 40
+	// maxImageBytes is twice the largest disk, maxClusterBytes more than a cluster stores.
+	maxImageBytes   = 128 << 40
+	maxClusterBytes = 1 << 50
 )
 
 // Times beyond these cannot be stored again: in UTC they may lie in year 0 or 10000.
@@ -42,25 +43,25 @@ func boundReport(report *v1alpha1.ClusterReport, change bool) (beyond bool) {
 	if root := report.Root; root != nil {
 		beyond = boundValue(reflect.ValueOf(root), change)
 		for i := range root.Orphans {
-			beyond = boundBytes(&root.Orphans[i].Bytes, change) || beyond
+			beyond = boundBytes(&root.Orphans[i].Bytes, maxImageBytes, change) || beyond
 		}
-		beyond = boundBytes(&root.OrphanBytes, change) || beyond
+		beyond = boundBytes(&root.OrphanBytes, maxClusterBytes, change) || beyond
 	}
 	if page := report.Page; page != nil {
 		beyond = boundValue(reflect.ValueOf(page), change) || beyond
 		for i := range page.Images {
 			img := &page.Images[i]
-			beyond = boundBytes(&img.Bytes, change) || beyond
-			beyond = boundBytes(&img.DownloadBytes, change) || beyond
+			beyond = boundBytes(&img.Bytes, maxImageBytes, change) || beyond
+			beyond = boundBytes(&img.DownloadBytes, maxImageBytes, change) || beyond
 		}
 	}
 	return beyond
 }
 
-func boundBytes(n *int64, change bool) (beyond bool) {
-	beyond = *n > maxImageBytes
+func boundBytes(n *int64, most int64, change bool) (beyond bool) {
+	beyond = *n > most
 	if beyond && change {
-		*n = maxImageBytes
+		*n = most
 	}
 	return beyond
 }

@@ -56,7 +56,7 @@ func TestBound(t *testing.T) {
 	assert.Equal(t, int32(1<<18), got.Root.References)
 	assert.Equal(t, map[v1alpha1.Phase]int32{v1alpha1.PhaseSucceeded: 3, v1alpha1.PhaseFailed: 0}, got.Root.Phases)
 	assert.Equal(t, v1alpha1.PlanVersion{Epoch: 1<<53 - 1, Sequence: 2}, *got.Root.Plan)
-	assert.Equal(t, int64(128<<40), got.Root.OrphanBytes)
+	assert.Equal(t, int64(1<<50), got.Root.OrphanBytes)
 	assert.Equal(t, 1970, got.Root.ObservedAt.Year())
 	img := got.Page.Images[0]
 	assert.Equal(t, []int64{0, 128 << 40, 0}, []int64{int64(img.References), img.Bytes, img.DownloadBytes})

@@ -143,7 +143,9 @@ func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	if s.plan != nil {
 		b, _ := m.planned.parse(s.plan.Spec.Policy)
 		superseded := budget.UnacknowledgedBounds(s.plan)
-		if s.plan.Spec.HeldPolicy != "" { // the rest is the member's word
+		// What a held policy permits without grants is the member's word. With grants the hub has
+		// limited it when it planned it.
+		if s.plan.Spec.HeldPolicy != "" && !b.Limited && m.desired.data != nil {
 			b = b.LimitTo(f.DesiredPolicy)
 			if superseded != nil {
 				*superseded = superseded.LimitTo(f.DesiredPolicy)

@@ -38,9 +38,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	member, _ := report.MemberForNamespace(next.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Without grants, a held policy lets the member run what only the member says.
-	isClaimed := s.limited && next.Spec.HeldPolicy != "" && !bounds.Limited
-	if s.allocating || isClaimed || !s.isCounted(member, bounds, before) {
+	if s.allocating || !s.isCounted(member, bounds, before, next.Spec.HeldPolicy != "") {
 		return false
 	}
 	if s.intents == nil {
@@ -56,7 +54,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 }
 
 // isCounted reports whether what a plan allows is counted, or may be from now on.
-func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan) bool {
+func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan, isHeld bool) bool {
 	if !s.limited {
 		return true // without a budget; once there is one, intents are counted first
 	}
@@ -71,10 +69,19 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 		return false
 	case b.Limited && memberShare.mayPlan && b.Safe <= memberShare.safe:
 		return true
+	case isHeld:
+		return false // only the member says that it had this policy
 	default:
 		// A restored hub continues with the policy that the member has.
 		return memberShare.reportedBounds != nil && b.IsWithin(*memberShare.reportedBounds)
 	}
+}
+
+// IsAllocating reports whether plans are not admitted only because an allocation is running.
+func (s *Shares) IsAllocating() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.allocating
 }
 
 // setChallenge sets the identity of this process.

@@ -33,6 +33,8 @@ var errNotConnected = fmt.Errorf("the hub did not connect to the member within %
 type cleanUpDeadline struct {
 	memberUID types.UID
 	until     time.Time
+	// hadPlan: a plan was stored on the hub. It is written before the status that names it.
+	hadPlan bool
 }
 
 // reconcileDelete removes a member: plan and grant on the hub first, so that no relay
@@ -52,6 +54,11 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 		ns = nil
 	}
 	if ns != nil {
+		plan, _, err := r.getMailbox(ctx, member.Name)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		r.ensureCleanUp(member, time.Now(), plan != nil)
 		if err := deleteMailbox(ctx, r.Client, ns.Name); err != nil {
 			return ctrl.Result{}, fmt.Errorf("deleting the plan of MemberCluster %s on the hub: %w", member.Name, err)
 		}
@@ -123,22 +130,16 @@ type cleanUpState struct {
 // requestCleanUp asks the replica or agent that syncs a member to delete plan and grant
 // in it.
 func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.MemberCluster) (cleanUpState, error) {
-	if member.Status.Plan == nil && member.Status.ClusterUID == "" {
-		// A plan is written before the status that names it.
-		plan, _, err := r.getMailbox(ctx, member.Name)
-		if err != nil {
-			return cleanUpState{}, err
-		}
-		if plan == nil {
-			return cleanUpState{done: true}, nil // the member never had one
-		}
-	}
 	link, err := r.Links.Get(ctx, member.Name)
 	if err != nil {
 		return cleanUpState{}, err
 	}
 	now := time.Now()
-	wait := r.ensureCleanUpDeadline(member, now).until.Sub(now)
+	cleanUp := r.ensureCleanUp(member, now, false)
+	if wasAsked := link != nil && link.Spec.Leaving; !wasAsked && !cleanUp.hadPlan && member.Status.Plan == nil && member.Status.ClusterUID == "" {
+		return cleanUpState{done: true}, nil // the member never had a plan
+	}
+	wait := cleanUp.until.Sub(now)
 	switch {
 	case link != nil && link.Spec.Leaving && link.Status.CleanedUp:
 		return cleanUpState{done: true}, nil
@@ -155,18 +156,19 @@ func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.Member
 	return cleanUpState{wait: wait}, nil
 }
 
-// ensureCleanUpDeadline returns the deadline of a member, counted from when this process
+// ensureCleanUp returns the clean-up of a member, whose deadline counts from when this process
 // first saw the deletion.
-func (r *Reconciler) ensureCleanUpDeadline(member *v1alpha1.MemberCluster, now time.Time) cleanUpDeadline {
+func (r *Reconciler) ensureCleanUp(member *v1alpha1.MemberCluster, now time.Time, hasPlan bool) cleanUpDeadline {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f, ok := r.cleanUpDeadlines[member.Name]; ok && f.memberUID == member.UID {
-		return f
+	f, known := r.cleanUpDeadlines[member.Name]
+	if !known || f.memberUID != member.UID {
+		f = cleanUpDeadline{memberUID: member.UID, until: now.Add(cleanUpTimeout)}
 	}
+	f.hadPlan = f.hadPlan || hasPlan
 	if r.cleanUpDeadlines == nil {
 		r.cleanUpDeadlines = map[string]cleanUpDeadline{}
 	}
-	f := cleanUpDeadline{memberUID: member.UID, until: now.Add(cleanUpTimeout)}
 	r.cleanUpDeadlines[member.Name] = f
 	return f
 }

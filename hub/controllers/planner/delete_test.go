@@ -2,6 +2,7 @@ package planner
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,15 +24,18 @@ func TestPlanThatNoStatusNamesIsCleanedUp(t *testing.T) {
 	at := metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + member.Name, Name: v1alpha1.MailboxName}
 	for name, tt := range map[string]struct {
 		stored   []client.Object
+		hadPlan  bool
 		wantDone bool
 	}{
-		"it never had a plan":      {[]client.Object{&v1alpha1.MemberLink{ObjectMeta: at}}, true},
-		"a plan without a status":  {[]client.Object{&v1alpha1.MemberLink{ObjectMeta: at}, &v1alpha1.ClusterPlan{ObjectMeta: at}}, false},
-		"a plan that nobody syncs": {[]client.Object{&v1alpha1.ClusterPlan{ObjectMeta: at}}, false},
+		"it never had a plan":           {[]client.Object{&v1alpha1.MemberLink{ObjectMeta: at}}, false, true},
+		"a plan without a status":       {[]client.Object{&v1alpha1.MemberLink{ObjectMeta: at}}, true, false},
+		"a plan that nobody syncs":      {nil, true, false},
+		"another process has asked for": {[]client.Object{&v1alpha1.MemberLink{ObjectMeta: at, Spec: v1alpha1.MemberLinkSpec{Leaving: true}}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.stored...).Build()
 			r := &Reconciler{Client: c, Live: c, Links: &shard.Links{Cached: c}, cleanUpDeadlines: map[string]cleanUpDeadline{}}
+			r.ensureCleanUp(member, time.Now(), tt.hadPlan) // then the plan is deleted on the hub
 			state, err := r.requestCleanUp(t.Context(), member)
 			require.NoError(t, err)
 			assert.Equal(t, tt.wantDone, state.done)

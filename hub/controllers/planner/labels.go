@@ -34,7 +34,7 @@ func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.Member
 	}
 	now := time.Now()
 	err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, now) })
-	if err == nil || trigger.IsConflict(err) || now.Before(r.ensureCleanUpDeadline(member, now).until) {
+	if err == nil || trigger.IsConflict(err) || now.Before(r.ensureCleanUp(member, now, false).until) {
 		return err
 	}
 	log.FromContext(ctx).Error(err, "Removed a member without keeping its labels")

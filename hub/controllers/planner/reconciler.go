@@ -136,8 +136,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
 	}
 	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, known.plan) {
+		if r.Shares.IsAllocating() {
+			return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
+		}
 		// Meanwhile the status says what is in force: the plan may wait for a person.
-		known.mayPlan = false
+		known.mayPlan, known.planRefused = false, true
 		d = decide(known)
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
 	}

@@ -194,7 +194,8 @@ func (r *Reconciler) applyReport(ctx context.Context, member string, report *rea
 		return err
 	}
 	if report.root != nil {
-		report.root = r.Heartbeats.FindHeartbeat(member, report.root.ResourceVersion).ApplyTo(report.root)
+		// A heartbeat has a time of the member's, too.
+		report.root = reportlimits.Bound(r.Heartbeats.FindHeartbeat(member, report.root.ResourceVersion).ApplyTo(report.root))
 	}
 	listed := report.listedPages()
 	if err := r.readPages(ctx, member, report, listed, stored, read); err != nil {

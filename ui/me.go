@@ -163,9 +163,9 @@ func (h *Handler) identify(ctx context.Context, caller *Caller) (*identity, erro
 	if info.Username == "" {
 		return nil, newRefusal(http.StatusUnauthorized, "the API server does not say who you are: sign in again")
 	}
-	who := &identity{user: v1alpha1.SanitizeText(info.Username, maxErrorBytes), groups: []string{}, may: make([]Permission, len(rights))}
+	who := &identity{user: v1alpha1.SanitizeUserName(info.Username, maxErrorBytes), groups: []string{}, may: make([]Permission, len(rights))}
 	for _, group := range info.Groups[:min(len(info.Groups), maxShownGroups)] {
-		who.groups = append(who.groups, v1alpha1.SanitizeText(group, maxErrorBytes))
+		who.groups = append(who.groups, v1alpha1.SanitizeUserName(group, maxErrorBytes))
 	}
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(maxReviewsAtOnce)

@@ -27,6 +27,16 @@ const maxSanitizedBytes = 16 << 10
 // bytes of valid UTF-8 on one line, without the secrets of URLs. A sanitized text stays as it is:
 // statuses are compared with what is stored.
 func SanitizeText(text string, limit int) string {
+	return sanitize(text, limit, RedactURLs)
+}
+
+// SanitizeUserName is SanitizeText for the name of a user or group, which may be a URL: that of
+// the issuer and a subject. What people store by it has to be the whole name.
+func SanitizeUserName(name string, limit int) string {
+	return sanitize(name, limit, func(text string) string { return text })
+}
+
+func sanitize(text string, limit int, redact func(string) string) string {
 	if len(text) > maxSanitizedBytes {
 		text = text[:maxSanitizedBytes]
 		// The rest of a URL may be what tells its password from its host.
@@ -40,7 +50,7 @@ func SanitizeText(text string, limit int) string {
 	}, text)
 	text = strings.TrimSpace(text)
 	for range 4 { // a truncated URL may be redacted to another text
-		next := Truncate(RedactURLs(text), limit)
+		next := Truncate(redact(text), limit)
 		if next == text {
 			break
 		}

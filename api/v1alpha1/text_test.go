@@ -92,6 +92,15 @@ func TestErrorsOfNetURLAreRedacted(t *testing.T) {
 	}
 }
 
+// By an issuer without a prefix, a user's name is a URL with a fragment.
+func TestUserNamesAreWhole(t *testing.T) {
+	const name = "https://login.example.com#anna"
+	assert.Equal(t, name, v1alpha1.SanitizeUserName(name, 64))
+	assert.NotEqual(t, name, v1alpha1.SanitizeText(name, 64))
+	assert.Equal(t, "a b", v1alpha1.SanitizeUserName(" a\nb ", 64))
+	assert.Equal(t, "https://…", v1alpha1.SanitizeUserName(name, 11))
+}
+
 func TestTruncate(t *testing.T) {
 	assert.Equal(t, "short", v1alpha1.Truncate("short", 5))
 	assert.Equal(t, "ab…", v1alpha1.Truncate("abcdef", 5))

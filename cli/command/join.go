@@ -168,7 +168,7 @@ func (e *environment) join(cmd *cobra.Command, args []string, request join.Reque
 		return err
 	}
 	if request.Mode == join.Pull && x.Member == nil {
-		if err := e.explainTokenFile(request, x); err != nil {
+		if err := e.explainTokenFile(ctx, request, x); err != nil {
 			return err
 		}
 	}
@@ -326,14 +326,14 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 }
 
 // explainTokenFile says what to do with the join token that was written to a file.
-func (e *environment) explainTokenFile(request join.Request, x *execute.Executor) error {
+func (e *environment) explainTokenFile(ctx context.Context, request join.Request, x *execute.Executor) error {
 	access, err := registration.ParseHubAccess(x.Token())
 	if err != nil {
 		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", err, request.Name, v1alpha1.AnnotationJoinToken)
 	}
 	e.printNote("%s is good once, and for an hour by default: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
 	e.printNote("in the cluster: helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output)
-	member, err := execute.ReadHub(context.Background(), x.Hub, x.Namespace, request.Name)
+	member, err := execute.ReadHub(ctx, x.Hub, x.Namespace, request.Name)
 	if err == nil && member.Member != nil && member.Member.Spec.Connection.Pull != nil && !member.Member.Spec.Connection.Pull.AutoAccept {
 		e.printNote("then accept the agent's key: kubectl ot accept %s", request.Name)
 	}

@@ -182,7 +182,7 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	switch {
 	case m.Spec.Quarantine != nil:
 		into, c.Message = &st.Clusters.Quarantined, m.Spec.Quarantine.Reason
-	case m.Status.LastReport == nil:
+	case m.Status.LastReport == nil && !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionStalled): // otherwise a person has to act
 		into, c.Since = &st.Clusters.Unknown, &m.CreationTimestamp
 	case m.Status.SilentSince != nil:
 		into, c.Since = &st.Clusters.Silent, m.Status.SilentSince

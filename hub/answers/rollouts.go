@@ -149,7 +149,7 @@ func DescribeRollout(v *rollout.View) readapi.RolloutDetail {
 	}
 	if img.Spec.Rollout.Paused {
 		d.Paused = &readapi.RolloutPause{
-			By:      v1alpha1.SanitizeText(img.Annotations[v1alpha1.AnnotationPausedBy], maxTextBytes),
+			By:      v1alpha1.SanitizeUserName(img.Annotations[v1alpha1.AnnotationPausedBy], maxTextBytes),
 			Because: v1alpha1.SanitizeText(img.Annotations[v1alpha1.AnnotationPausedBecause], maxTextBytes),
 		}
 	}
@@ -183,7 +183,7 @@ func newApproval(a *v1alpha1.Approval) *readapi.ApprovalGiven {
 	if a == nil {
 		return nil
 	}
-	return &readapi.ApprovalGiven{Wave: a.Wave, By: v1alpha1.SanitizeText(a.By, maxTextBytes), At: a.At}
+	return &readapi.ApprovalGiven{Wave: a.Wave, By: v1alpha1.SanitizeUserName(a.By, maxTextBytes), At: a.At}
 }
 
 // newLanes returns the waves in order, with the times that are known.

@@ -15,19 +15,36 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
-// maxRefusingNamespaces is in how many namespaces a DataVolume may fail to be created before the
-// others wait for the next reconcile.
+// maxRefusingNamespaces is in how many namespaces a request may fail before the others wait for the
+// next reconcile: answers that come late would add up.
 const maxRefusingNamespaces = 4
+
+// refusals are the requests of one reconcile that failed. A webhook or quota of one namespace holds
+// up no other.
+type refusals struct {
+	namespaces []string
+	err        error
+}
+
+func (f *refusals) add(namespace string, err error) {
+	f.err = errors.Join(f.err, err)
+	if !slices.Contains(f.namespaces, namespace) {
+		f.namespaces = append(f.namespaces, namespace)
+	}
+}
+
+// skips reports whether nothing more is requested in a namespace in this reconcile.
+func (f *refusals) skips(namespace string) bool {
+	return len(f.namespaces) >= maxRefusingNamespaces || slices.Contains(f.namespaces, namespace)
+}
 
 // applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
 // CDI downloads a failed one again, then creates others in the order of the queue.
-func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts) (requeueAfter time.Duration, err error) {
-	if err := r.deleteUnwanted(ctx, found); err != nil {
+func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts, failed *refusals) (requeueAfter time.Duration, err error) {
+	if err := r.deleteUnwanted(ctx, found, failed); err != nil {
 		return 0, err
 	}
 	requeueAfter = found.requeueAfter
-	var failed error
-	var refusing []string
 	admitted := map[string]bool{}
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
@@ -42,23 +59,18 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		if img == nil || img.Spec.Revision() != slot.Revision {
 			continue // the image has changed, and ends the attempt itself
 		}
-		if failure := r.attemptTimeout(slot); failure != nil {
-			if err := r.failAttempt(ctx, slot, *failure); err != nil {
-				return 0, err
-			}
+		if failed.skips(slot.Image.Namespace) {
 			continue
 		}
-		if slices.Contains(refusing, slot.Image.Namespace) {
+		if failure := r.attemptTimeout(slot); failure != nil {
+			if err := r.failAttempt(ctx, slot, *failure); err != nil {
+				failed.add(slot.Image.Namespace, err)
+			}
 			continue
 		}
 		retry, err := r.createDataVolume(ctx, img, slot)
 		if err != nil {
-			// A webhook or quota of one namespace holds up no other. Requests that are answered
-			// late do: they would add up.
-			failed, refusing = errors.Join(failed, err), append(refusing, slot.Image.Namespace)
-			if len(refusing) == maxRefusingNamespaces {
-				break
-			}
+			failed.add(slot.Image.Namespace, err)
 			continue
 		}
 		if retry {
@@ -69,13 +81,13 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	if len(decision.Adopted) > 0 {
 		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget
 	}
-	return requeueAfter, failed
+	return requeueAfter, nil
 }
 
 // deleteUnwanted deletes the DataVolumes of images that are gone, and strays: those that
 // hold no slot and cannot be adopted. The ledger is read again before strays are deleted:
 // another leader may have given them a slot.
-func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) error {
+func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts, failed *refusals) error {
 	if len(found.strays) > 0 {
 		ledger, err := r.readLedger(ctx)
 		if err != nil {
@@ -86,9 +98,12 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 		}
 	}
 	for _, obj := range found.toDelete {
+		if failed.skips(obj.GetNamespace()) {
+			continue
+		}
 		err := r.Delete(ctx, obj, client.Preconditions{UID: uidPointer(obj)})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+			failed.add(obj.GetNamespace(), fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err))
 		}
 		if err == nil && found.strays[obj.GetUID()] {
 			r.Metrics.CountStrayDataVolume()

@@ -142,6 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}
+	var failed refusals
 	for {
 		policyState = policyState.InForceAt(r.now())
 		limits := r.computeLimits(syncLedger, policyState.Policy)
@@ -159,12 +160,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return trigger.Result(ctx, err, conflictRetryDelay, apierrors.IsConflict)
 		}
 		r.publishDecision(ctx, policyState, limits, decision)
-		requeueAfter, err := r.applyDecision(ctx, decision, found)
+		requeueAfter, err := r.applyDecision(ctx, decision, found, &failed)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if !needsAnotherStep(view, decision) {
-			return ctrl.Result{RequeueAfter: trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))}, nil
+			requeueAfter = trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))
+			if failed.err == nil {
+				return ctrl.Result{RequeueAfter: requeueAfter}, nil
+			}
+			if requeueAfter > 0 {
+				r.triggers.EnqueueAfter(r.request(), requeueAfter) // the backoff of the error may be longer
+			}
+			return ctrl.Result{}, failed.err
 		}
 		// The response to the write is the ledger that the next step starts from: waiting
 		// for its event would leave the slot idle.

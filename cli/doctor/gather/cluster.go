@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -74,6 +75,14 @@ func (r *reader) readCDI(ctx context.Context) {
 	}
 }
 
+// redactProxy returns a proxy without its password. A proxy may have no scheme.
+func redactProxy(proxy string) string {
+	if strings.Contains(proxy, "://") {
+		return v1alpha1.RedactURL(proxy)
+	}
+	return strings.TrimPrefix(v1alpha1.RedactURL("http://"+proxy), "http://")
+}
+
 func (r *reader) readCDIConfig(ctx context.Context) {
 	config := &cdiv1.CDIConfig{}
 	if !r.get(ctx, doctor.SourceCDIConfig, "", "config", config) {
@@ -81,7 +90,7 @@ func (r *reader) readCDIConfig(ctx context.Context) {
 	}
 	c := &doctor.CDIConfig{ScratchClass: config.Status.ScratchSpaceStorageClass}
 	if p := config.Status.ImportProxy; p != nil {
-		c.HTTPProxy, c.HTTPSProxy = v1alpha1.RedactURL(ptr.Deref(p.HTTPProxy, "")), v1alpha1.RedactURL(ptr.Deref(p.HTTPSProxy, ""))
+		c.HTTPProxy, c.HTTPSProxy = redactProxy(ptr.Deref(p.HTTPProxy, "")), redactProxy(ptr.Deref(p.HTTPSProxy, ""))
 		c.NoProxy, c.TrustedCA = ptr.Deref(p.NoProxy, ""), ptr.Deref(p.TrustedCAProxy, "")
 		r.probeProxy = map[string]string{"HTTP_PROXY": ptr.Deref(p.HTTPProxy, ""), "HTTPS_PROXY": ptr.Deref(p.HTTPSProxy, ""), "NO_PROXY": c.NoProxy}
 	}

@@ -78,6 +78,18 @@ func TestNothingIsServed(t *testing.T) {
 	require.Error(t, err)
 }
 
+// Nobody reads the password of a proxy.
+func TestProxyIsRedacted(t *testing.T) {
+	for proxy, want := range map[string]string{
+		"http://user:secret@proxy.example:3128": "http://proxy.example:3128",
+		"user:secret@proxy.example:3128":        "proxy.example:3128",
+		"proxy.example:3128":                    "proxy.example:3128",
+		"":                                      "",
+	} {
+		assert.Equal(t, want, redactProxy(proxy), proxy)
+	}
+}
+
 func TestNoAnswerAtAll(t *testing.T) {
 	c := newCluster(t, http.StatusNotFound)
 	c.Config.Host = "http://127.0.0.1:1"

@@ -58,6 +58,14 @@ func TestJoinTokenReplacesSecretMadeByHand(t *testing.T) {
 	require.ErrorContains(t, err, "the hub has made no join token for oslo: does it run? kubectl -n ot-hub get pods")
 }
 
+// A ledger has no status between its creation and its first write, and after a restore.
+func TestLedgerWithoutStatusSaysNothing(t *testing.T) {
+	member := clusterWith(&v1alpha1.SyncLedger{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.LedgerName}})
+	condition, err := readHubConnected(t.Context(), member, "ot-agent")
+	require.NoError(t, err)
+	assert.Nil(t, condition)
+}
+
 // TestWritesAreRepeatedAfterConflicts has somebody else write between each read and write.
 func TestWritesAreRepeatedAfterConflicts(t *testing.T) {
 	conflicts := 0

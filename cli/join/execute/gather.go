@@ -101,7 +101,7 @@ func ReadMember(ctx context.Context, c client.Client, memberContext, agentNamesp
 // readHubConnected reads what the agent says of its connection; nil where it says nothing.
 func readHubConnected(ctx context.Context, c client.Reader, agentNamespace string) (*metav1.Condition, error) {
 	ledger, err := getOptional(ctx, c, agentNamespace, v1alpha1.LedgerName, &v1alpha1.SyncLedger{})
-	if ledger == nil || err != nil {
+	if ledger == nil || ledger.Status == nil || err != nil { // a new ledger has no status
 		return nil, wrap(err, "reading SyncLedger %s/%s of the cluster", agentNamespace, v1alpha1.LedgerName)
 	}
 	return meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ConditionHubConnected), nil

@@ -121,7 +121,7 @@ func TestExitCode(t *testing.T) {
 			failing(m)
 			m.Status.Images.Failed = 0
 		})}, wantCode: exit.No},
-		"not ready":               {members: []v1alpha1.MemberCluster{member("a", notReady(""))}, wantCode: exit.No},
+		"not ready":      {members: []v1alpha1.MemberCluster{member("a", notReady(""))}, wantCode: exit.No},
 		"never reported": {members: []v1alpha1.MemberCluster{member("a", func(m *v1alpha1.MemberCluster) { m.Status = v1alpha1.MemberClusterStatus{} })}, wantCode: exit.Unknown},
 		"never reported, and a person has to act": {members: []v1alpha1.MemberCluster{member("a", func(m *v1alpha1.MemberCluster) {
 			m.Status = v1alpha1.MemberClusterStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}}

@@ -70,19 +70,24 @@ func TestCreationProblemIsKnownUntilCreation(t *testing.T) {
 	}
 }
 
-// A webhook that fails for one namespace holds up no other.
-func TestOtherNamespacesGetTheirDataVolumes(t *testing.T) {
-	images := queuedImages(3)
-	images[2].Namespace = "other"
-	m := newFleetMember(t, 3, images...)
+// refuseCreationsIn has each creation of a DataVolume in a namespace fail.
+func (m *fleetMember) refuseCreationsIn(namespace string) {
 	m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if _, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume && obj.GetNamespace() == "ns" {
+			if _, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume && obj.GetNamespace() == namespace {
 				return apierrors.NewInternalError(errors.New("failed calling webhook"))
 			}
 			return c.Create(ctx, obj, opts...)
 		},
 	})
+}
+
+// A webhook that fails for one namespace holds up no other.
+func TestOtherNamespacesGetTheirDataVolumes(t *testing.T) {
+	images := queuedImages(3)
+	images[2].Namespace = "other"
+	m := newFleetMember(t, 3, images...)
+	m.refuseCreationsIn("ns")
 	_, err := m.Reconcile(t.Context(), ctrl.Request{})
 	require.ErrorContains(t, err, "failed calling webhook")
 	assert.Len(t, m.storedStatus().Slots, 3)
@@ -90,6 +95,28 @@ func TestOtherNamespacesGetTheirDataVolumes(t *testing.T) {
 	require.NoError(t, m.Client.List(t.Context(), &made))
 	require.Len(t, made.Items, 1)
 	assert.Equal(t, "other", made.Items[0].Namespace)
+}
+
+// Nor does it hold up the next steps of the ledger: a slot that ends goes to the next image at once.
+func TestOtherNamespacesGetFreedSlots(t *testing.T) {
+	images := queuedImages(3)
+	images[1].Namespace, images[2].Namespace = "other", "other"
+	m := newFleetMember(t, 2, images...)
+	m.refuseCreationsIn("ns")
+	_, err := m.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "failed calling webhook")
+	require.Equal(t, []string{"img-0", "img-1"}, m.namesWithSlots())
+
+	ended := &v1alpha1.VMDiskImage{}
+	require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "other", Name: "img-1"}, ended))
+	ended.Finalizers = nil
+	require.NoError(t, m.Client.Update(t.Context(), ended))
+	require.NoError(t, m.Client.Delete(t.Context(), ended))
+	for range 2 { // the DataVolume's end brings the second
+		_, err = m.Reconcile(t.Context(), ctrl.Request{})
+		require.ErrorContains(t, err, "failed calling webhook")
+	}
+	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
 }
 
 // The API server may see the ledger late, and is asked again at once. If it goes on refusing a

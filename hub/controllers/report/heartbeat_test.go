@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
@@ -90,6 +91,24 @@ func TestPublishedHeartbeatIsAsOneThatIsCopied(t *testing.T) {
 	r.writeRoot("page")
 	r.reconcile()
 	assert.Equal(t, r.sequence, r.Store.Root(testMember).Sequence)
+}
+
+// A heartbeat's time is the member's word, as a root's is: one in year 10000 could not be stored again.
+func TestTimeOfPublishedHeartbeatIsBounded(t *testing.T) {
+	r := newTestReports(t)
+	r.writePage("page", 10)
+	r.writeRoot("page")
+	r.reconcile()
+	var published heartbeat.Published
+	published.Set(testMember, &mailbox.Heartbeat{
+		CopyVersion: r.memoryClient.reports[v1alpha1.MailboxName].ResourceVersion, Sequence: r.sequence + 1,
+		ObservedAt: metav1.NewTime(time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -12*3600))),
+	})
+	r.Heartbeats.SetReplicas(map[string]map[string]string{"replica": {heartbeat.Annotation: published.Text()}})
+	r.reconcile()
+	root := r.Store.Root(testMember)
+	require.Equal(t, r.sequence+1, root.Sequence)
+	assert.Equal(t, 9998, root.Report.ObservedAt.UTC().Year())
 }
 
 // TestHeartbeatOutdatesActivity: an activity that does not go on is unknown after three

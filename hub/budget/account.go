@@ -115,8 +115,9 @@ type account struct {
 	// replaced.
 	plannedSafe, maxSafe int32
 	departed             bool
-	// given: the hub has planned or granted something to the cluster. What another departed
-	// cluster may be running is the member's word.
+	// given: the hub has planned or granted something to the cluster, also if that plan is
+	// another cluster's by now. What a departed cluster without it may be running is the member's
+	// word.
 	given bool
 	// trackedSince is when this accountant began to track the account. learnedUntil is
 	// when all grants of earlier processes have expired.
@@ -153,7 +154,6 @@ func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
 	}
 	switch {
 	case f.PlannedPolicy == nil:
-		// What was given stays so: a plan may be for the next cluster already.
 	case f.PlanAcknowledged:
 		a.unacknowledged = nil
 	default:

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -57,6 +58,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, always).
 		Watches(&v1alpha1.TransferGrant{}, always, builder.WithPredicates(deleted)).
 		WatchesRawSource(&r.requests).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(r)
 }
 

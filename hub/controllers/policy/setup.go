@@ -9,6 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -46,6 +47,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&corev1.ConfigMap{}, builder.WithPredicates(ours)).
 		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(memberChanged)).
 		WatchesRawSource(requests).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(r)
 }
 

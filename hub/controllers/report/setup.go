@@ -46,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(staleReasonChanged)).
 		WatchesMetadata(&v1alpha1.ClusterReport{}, memberOf, builder.WithPredicates(ofMembers)).
 		WatchesRawSource(heartbeats).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
 		Complete(r)
 	if err != nil {
 		return err

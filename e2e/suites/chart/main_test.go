@@ -269,6 +269,8 @@ var rightsByUser = map[string][]grantedRight{
 	"prune-maker":   {pruneWriter},
 	"pruner-of-one": {pruneWriter, newRight("", "pelotech.ot", "imageprunes", "approve").onName("prune-of-one")},
 	"prune-forger":  {fleetPruner, newRight("", "pelotech.ot", "prunereportpages", "create", "update", "patch", "delete")},
+
+	"config-writer": {newRight(hubNamespace, "", "configmaps", "list", "create", "update", "delete", "deletecollection")},
 }
 
 // serviceAccountNamespaces has the namespaces of users that are ServiceAccounts.

@@ -5,9 +5,11 @@ package chart_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +17,10 @@ import (
 )
 
 // Who writes off what a departed member may be running needs verb approve, and names
-// themselves. The hub's own account cannot.
+// themselves. The hub's own account cannot, and alone writes the list otherwise.
 func TestWriteOffsAreSigned(t *testing.T) {
 	const denied = "ValidatingAdmissionPolicy 'ot-hub-writeoffs' with binding 'ot-hub-writeoffs' denied request: "
+	awaitRightsGranted(t)
 	departed := func(namespace, text string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ot-hub-departed", Annotations: map[string]string{"pelotech.ot/write-off": text}}}
 	}
@@ -38,4 +41,58 @@ func TestWriteOffsAreSigned(t *testing.T) {
 	require.NoError(t, hub.Update(t.Context(), signed))
 	signed.Annotations = nil
 	require.NoError(t, hub.Update(t.Context(), signed))
+
+	// Who may edit ConfigMaps takes nothing from the list that way, nor keeps the hub from it.
+	writer := clientFor(t, "config-writer")
+	const mayNot = denied + "user config-writer may not write off"
+	edited := signed.DeepCopy()
+	edited.Data = nil
+	requireForbidden(t, writer.Update(t.Context(), edited, client.DryRunAll), mayNot)
+	frozen := signed.DeepCopy()
+	frozen.Immutable = new(true)
+	requireForbidden(t, writer.Update(t.Context(), frozen, client.DryRunAll), mayNot)
+	requireForbidden(t, writer.Delete(t.Context(), signed, client.DryRunAll), mayNot)
+	requireForbidden(t, writer.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(hubNamespace), client.DryRunAll), mayNot)
+	labelled := signed.DeepCopy()
+	labelled.Labels = map[string]string{"team": "platform"}
+	require.NoError(t, writer.Update(t.Context(), labelled, client.DryRunAll))
+	other := departed(hubNamespace, "")
+	other.Name = "others"
+	require.NoError(t, writer.Create(t.Context(), other, client.DryRunAll))
+	require.NoError(t, adminClient.Update(t.Context(), edited, client.DryRunAll), "whoever may approve may edit it")
+}
+
+// With its namespace the list goes, whoever deletes that. A copy of the policy shows it, since
+// all tests share the hub's namespace.
+func TestDepartedMembersGoWithTheirNamespace(t *testing.T) {
+	const ending = "ending"
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	require.NoError(t, adminClient.Get(t.Context(), client.ObjectKey{Name: "ot-hub-writeoffs"}, policy))
+	policy.ObjectMeta = metav1.ObjectMeta{Name: "ot-hub-writeoffs-ending"}
+	policy.Spec.MatchConstraints.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] = ending
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: policy.ObjectMeta,
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ending}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ending, Name: "ot-hub-departed"}}
+	for _, object := range []client.Object{policy, binding, namespace, list} {
+		require.NoError(t, adminClient.Create(t.Context(), object))
+	}
+	t.Cleanup(func() {
+		assert.NoError(t, adminClient.Delete(context.Background(), binding))
+		assert.NoError(t, adminClient.Delete(context.Background(), policy))
+	})
+	cfg := configFor(t, "admin")
+	cfg.Impersonate.UserName, cfg.Impersonate.Groups = "system:serviceaccount:kube-system:namespace-controller", []string{"system:serviceaccounts"}
+	controller, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.ErrorContains(c, controller.Delete(t.Context(), list, client.DryRunAll), "may not write off")
+	}, policyPropagationTimeout, 20*time.Millisecond)
+
+	require.NoError(t, adminClient.Delete(t.Context(), namespace))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.NoError(c, controller.Delete(t.Context(), list))
+	}, policyPropagationTimeout, 20*time.Millisecond)
 }

@@ -40,7 +40,7 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	members                = newDesc("members", "Members of the fleet, by state: all, reachable, healthy, unknown (their images may have changed since the last report).", "state")
+	members                = newDesc("members", "Members of the fleet, by state: all, quarantined, reachable, healthy, unknown (their images may have changed since the last report).", "state")
 	memberReachable        = newDesc("member_reachable", "1 while the hub is connected to the member's API server, otherwise 0.", "member")
 	memberHealthy          = newDesc("member_healthy", "1 while the member's agent reports in time, otherwise 0.", "member")
 	memberBudget           = newDesc("member_budget", "Imports that the member's ledger allows at the same time.", "member")
@@ -109,7 +109,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		log.FromContext(ctx).Error(err, "Failed to list MemberClusters; their metrics are missing from this scrape")
 		return
 	}
-	var reachable, healthy float64
+	var quarantined, reachable, healthy float64
 	for i := range list.Items {
 		m := &list.Items[i]
 		// judged renders a condition that is True or False, and returns 1 if it has the
@@ -140,6 +140,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
 		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
 		if m.Spec.Quarantine != nil {
+			quarantined++
 			gauge(memberQuarantined, 1, m.Name)
 		}
 		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
@@ -155,6 +156,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(members, float64(len(list.Items)), "all")
+	gauge(members, quarantined, "quarantined")
 	gauge(members, reachable, "reachable")
 	gauge(members, healthy, "healthy")
 	unknown := 0

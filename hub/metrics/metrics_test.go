@@ -66,16 +66,19 @@ func TestUnknownIsNotZero(t *testing.T) {
 		return m
 	}
 	all := []string{v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy, v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ConditionWithinBudget}
+	apart := of("apart", metav1.ConditionFalse, all...)
+	apart.Spec.Quarantine = &v1alpha1.MemberQuarantine{}
 	r := prometheus.NewRegistry()
 	r.MustRegister(&metrics.FleetCollector{Elected: closedChannel(), Reports: fakeReports{}, Index: inventory.NewIndex(), Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		of("new", metav1.ConditionUnknown), of("open", metav1.ConditionUnknown, all...),
-		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...),
+		of("no", metav1.ConditionFalse, all...), of("yes", metav1.ConditionTrue, all...), apart,
 	).Build()})
 	for name, want := range map[string]map[string]float64{
 		"ot_hub_member_reachable":         {"no": 0, "yes": 1},
 		"ot_hub_member_healthy":           {"no": 0, "yes": 1},
 		"ot_hub_member_plan_acknowledged": {"no": 0, "yes": 1},
 		"ot_hub_member_over_budget":       {"no": 1, "yes": 0},
+		"ot_hub_members":                  {"all": 5, "quarantined": 1, "reachable": 1, "healthy": 1, "unknown": 0},
 	} {
 		assert.Equal(t, want, gatherSeries(t, r, name), name)
 	}

@@ -3,7 +3,6 @@
 package status
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +44,8 @@ type Status struct {
 	Sources []Source `json:"sources,omitempty"`
 	// PolicyProblem says why the fleet's policy is not in force as it is written.
 	PolicyProblem string `json:"policyProblem,omitempty"`
+	// PolicyUnread: the hub has not read the policy yet, as right after its start.
+	PolicyUnread bool `json:"policyUnread,omitempty"`
 	// Unread says why the read API could not be asked.
 	Unread   string    `json:"unread,omitempty"`
 	Rollouts []Rollout `json:"rollouts"`
@@ -217,7 +218,7 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 
 func (st *Status) addSummary(s *readapi.Summary, selected bool) {
 	if !s.Policy.Accepted {
-		st.PolicyProblem = cmp.Or(s.Policy.Message, "it was not read yet")
+		st.PolicyProblem, st.PolicyUnread = s.Policy.Message, s.Policy.Message == ""
 	}
 	if selected {
 		return // its transfers are of all clusters
@@ -288,13 +289,13 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 	}
 }
 
-// ExitCode is No where something is wrong, Unknown where clusters are.
+// ExitCode is No where something is wrong, Unknown where clusters or the policy are.
 func (st *Status) ExitCode(allowUnknown bool) exit.Code {
 	stalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.Stalled || r.Phase == v1alpha1.RolloutFailed })
 	switch {
 	case st.FailedTotal > 0, stalled, st.PolicyProblem != "", len(st.Clusters.Failing)+len(st.Clusters.NotReady)+len(st.Clusters.Quarantined) > 0:
 		return exit.No
-	case len(st.Clusters.Silent)+len(st.Clusters.Unknown) > 0 && !allowUnknown:
+	case (st.PolicyUnread || len(st.Clusters.Silent)+len(st.Clusters.Unknown) > 0) && !allowUnknown:
 		return exit.Unknown
 	default:
 		return exit.Yes

@@ -111,6 +111,7 @@ func TestExitCode(t *testing.T) {
 	for name, test := range map[string]struct {
 		members      []v1alpha1.MemberCluster
 		images       []v1alpha1.FleetDiskImage
+		summary      *readapi.Summary
 		allowUnknown bool
 		wantCode     exit.Code
 	}{
@@ -126,14 +127,17 @@ func TestExitCode(t *testing.T) {
 		"never reported, and a person has to act": {members: []v1alpha1.MemberCluster{member("a", func(m *v1alpha1.MemberCluster) {
 			m.Status = v1alpha1.MemberClusterStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}}
 		})}, allowUnknown: true, wantCode: exit.No},
-		"silent":                  {members: []v1alpha1.MemberCluster{member("a", silent)}, wantCode: exit.Unknown},
-		"silent, and allowed":     {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},
-		"silent, and one failed":  {members: []v1alpha1.MemberCluster{member("a", silent), member("b", failing)}, wantCode: exit.No},
-		"rollout failed":          {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed})}, wantCode: exit.No},
-		"rollout awaits a person": {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval})}},
+		"policy not read yet":              {summary: &readapi.Summary{}, wantCode: exit.Unknown},
+		"policy not read yet, and allowed": {summary: &readapi.Summary{}, allowUnknown: true},
+		"policy refused":                   {summary: &readapi.Summary{Policy: readapi.PolicyState{Message: "ConfigMap is missing"}}, wantCode: exit.No},
+		"silent":                           {members: []v1alpha1.MemberCluster{member("a", silent)}, wantCode: exit.Unknown},
+		"silent, and allowed":              {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},
+		"silent, and one failed":           {members: []v1alpha1.MemberCluster{member("a", silent), member("b", failing)}, wantCode: exit.No},
+		"rollout failed":                   {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed})}, wantCode: exit.No},
+		"rollout awaits a person":          {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images})
+			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images, Summary: test.summary})
 			assert.Equal(t, test.wantCode, st.ExitCode(test.allowUnknown))
 		})
 	}

@@ -39,8 +39,10 @@ func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskI
 		return fmt.Errorf("asking for the API server's clock to delete %s: %w", describeImage(img), err)
 	}
 	if now := probe.CreationTimestamp.Time; !now.IsZero() && now.Add(maxClockSkew).Before(notBefore) {
-		return fmt.Errorf("%s may be deleted from %s on, and it is %s by the API server's clock: the agent's clock is ahead of it; correct the clocks of their nodes",
+		err := fmt.Errorf("%s may be deleted from %s on, and it is %s by the API server's clock: the agent's clock is ahead of it; correct the clocks of their nodes",
 			describeImage(img), notBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		r.Events.Eventf(img, nil, corev1.EventTypeWarning, "ClockAhead", "Delete", "%s", err)
+		return err
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/image"
@@ -59,11 +60,13 @@ func TestImageIsNotDeletedByAClockThatIsAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &serverClock{now: tt.now, answer: tt.answer}
-			r := &Reconciler{Client: c}
+			recorder := events.NewFakeRecorder(1)
+			r := &Reconciler{Client: c, Events: recorder}
 			err := r.deleteUnreferenced(t.Context(), apitest.Image("ns/a").WithUID("image").Obj(), image.Decision{DeleteImage: true, DeleteNotBefore: until})
 			assert.Equal(t, tt.wantDeleted, c.deleted)
 			if !tt.wantDeleted && tt.answer == nil {
 				require.ErrorContains(t, err, "the agent's clock is ahead")
+				require.Contains(t, <-recorder.Events, "ClockAhead")
 			}
 		})
 	}

@@ -66,7 +66,8 @@ func boundBytes(n *int64, most int64, change bool) (beyond bool) {
 	return beyond
 }
 
-// boundValue bounds all numbers and times of a value. None of a report may be negative.
+// boundValue bounds all numbers and times of a value, from above all but the heartbeat. None of a
+// report may be negative.
 func boundValue(v reflect.Value, change bool) (beyond bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -91,6 +92,9 @@ func boundValue(v reflect.Value, change bool) (beyond bool) {
 			return boundTime(at, change)
 		}
 		for i := range v.NumField() {
+			if v.Type().Field(i).Name == "HeartbeatSeconds" && v.Field(i).Int() > 0 {
+				continue // no sum has it, and the member's status shows what the member said
+			}
 			beyond = boundValue(v.Field(i), change) || beyond
 		}
 	case reflect.Int32, reflect.Int64:

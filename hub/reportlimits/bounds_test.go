@@ -64,6 +64,15 @@ func TestBound(t *testing.T) {
 	assert.Same(t, got, reportlimits.Bound(got))
 }
 
+// A member that reports once in 68 years is shown as what it says.
+func TestHeartbeatIsShownAsItIs(t *testing.T) {
+	report := newReport()
+	report.Root.HeartbeatSeconds = math.MaxInt32
+	assert.Same(t, report, reportlimits.Bound(report))
+	report.Root.HeartbeatSeconds = -5
+	assert.Zero(t, reportlimits.Bound(report).Root.HeartbeatSeconds)
+}
+
 // Every time that the schema admits is one that the API server stores again.
 func TestTimesCanBeStored(t *testing.T) {
 	for _, text := range []string{"9999-12-31T23:59:59-12:00", "0000-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-03-01T12:00:00.5+01:00"} {

@@ -143,6 +143,9 @@ const (
 	recheckInterval = 10 * time.Minute
 	// blockedRecheckInterval is for obstacles that a person removes.
 	blockedRecheckInterval = time.Minute
+	// leaseRecheckInterval finds a Lease that was released early, or shortened. Its holder, or the
+	// member, says how long it lasts.
+	leaseRecheckInterval = 10 * time.Second
 	// probeRetryDelay is the retry delay for a member that does not answer. It doubles up
 	// to recheckInterval: each try occupies a worker until its requests time out.
 	probeRetryDelay = 30 * time.Second
@@ -236,7 +239,7 @@ func (s Snapshot) decideAttempt() Decision {
 	// An attempt without an error may have died with its process.
 	last := cmp.Or(attempts.Error, "it did not finish: the hub ended or lost its connection")
 	if s.Lease != nil && s.Now.Before(s.Lease.Until) {
-		return s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, s.Lease.Until.Sub(s.Now),
+		return s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, min(s.Lease.Until.Sub(s.Now), leaseRecheckInterval),
 			"%s is installing, or was when it ended; waiting for its Lease %s to be released or to expire", s.Lease.Holder, LeaseName)
 	}
 	if attempts.Count >= MaxAttempts {

@@ -138,6 +138,8 @@ func TestDecide(t *testing.T) {
 			v1alpha1.ReasonInstalling, "attempt 1 of 6", false, 0},
 		"somebody is at it": {changed(outdated, func(s *Snapshot) { s.Lease = &Lease{"hub-1", now.Add(9 * time.Second)} }), ActionNone, unknown,
 			v1alpha1.ReasonInstalling, "hub-1", false, 9 * time.Second},
+		"somebody is at it for a year": {changed(outdated, func(s *Snapshot) { s.Lease = &Lease{"hub-1", now.Add(8760 * time.Hour)} }), ActionNone, unknown,
+			v1alpha1.ReasonInstalling, "hub-1", false, leaseRecheckInterval},
 		"somebody was at it": {changed(outdated, func(s *Snapshot) { s.Lease = &Lease{"hub-1", now} }), ActionUpgrade, unknown, v1alpha1.ReasonInstalling, "", false, 0},
 		"pending, and not dead yet": {changed(withRelease(StatusPendingInstall, "v0.3.0", self, "new"), func(s *Snapshot) { s.Lease = &Lease{"hub-1", now.Add(time.Second)} }), ActionNone, unknown,
 			v1alpha1.ReasonInstalling, "hub-1", false, time.Second},

@@ -64,6 +64,7 @@ func registeredMetrics() metricLabels {
 		"controller_runtime_reconcile_errors_total": {"controller"},
 		"rest_client_requests_total":                {"method", "code", "host"},
 		"process_resident_memory_bytes":             nil,
+		"process_start_time_seconds":                nil,
 		// Metrics of Prometheus.
 		"up": nil,
 	}

@@ -37,13 +37,20 @@ func TestTearDownIsStoredBeforeDeletion(t *testing.T) {
 	assert.Nil(t, w.lastDataVolume().DeletionTimestamp, "nothing is deleted")
 }
 
-func TestTearDownIsIrreversible(t *testing.T) {
+// newTornDownSimulation returns a simulation whose image is deleted and tears down its storage.
+func newTornDownSimulation(t *testing.T) *simulation {
+	t.Helper()
 	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 	w.runImport()
 	w.deleteImage()
 	w.reconcile()
 	w.reconcile()
 	require.True(t, w.status().TearDown)
+	return w
+}
+
+func TestTearDownIsIrreversible(t *testing.T) {
+	w := newTornDownSimulation(t)
 	w.setHolders("ns/vm")
 	w.reconcile()
 	assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
@@ -56,12 +63,7 @@ func TestTearDownIsIrreversible(t *testing.T) {
 
 // Storage that does not go, as a claim that somebody's Pod uses, is named.
 func TestDeletingImageSaysWhatIsLeft(t *testing.T) {
-	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
-	w.runImport()
-	w.deleteImage()
-	w.reconcile()
-	w.reconcile()
-	require.True(t, w.status().TearDown)
+	w := newTornDownSimulation(t)
 	assert.NotContains(t, w.status().Message, "still there")
 	w.now = w.now.Add(2 * time.Minute)
 	w.reconcile()

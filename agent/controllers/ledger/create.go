@@ -49,16 +49,9 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 	}
 	key := ledger.DataVolumeKey(slot)
 	err = r.Create(ctx, image.NewDataVolume(img, slot))
-	isUnlisted := admissionpolicy.IsUnlistedRefusal(err)
-	if since, refused := r.unlistedSince[key]; !isUnlisted {
+	if !admissionpolicy.IsUnlistedRefusal(err) {
 		delete(r.unlistedSince, key)
-	} else if !refused {
-		r.unlistedSince[key] = time.Now()
-	} else if time.Since(since) > unlistedGrace {
-		r.recordCreation(slot, err)
-		return false, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
-	}
-	if isUnlisted {
+	} else if r.toleratesUnlisted(key) {
 		r.lastLedger.Store(nil) // this process may not know the latest ledger
 		return true, nil
 	}
@@ -69,11 +62,24 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
 		return r.checkExistingDataVolume(ctx, slot)
+	case admissionpolicy.IsUnlistedRefusal(err):
+		return false, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
 	}
 	if failure := newRefusalFailure(err); failure != nil {
 		return false, r.failAttempt(ctx, slot, *failure)
 	}
 	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", key, slot.Image.Name, err)
+}
+
+// toleratesUnlisted reports whether the refusal of a DataVolume as one without a slot is too young
+// to be an error.
+func (r *Reconciler) toleratesUnlisted(key string) bool {
+	since, refused := r.unlistedSince[key]
+	if !refused {
+		since = time.Now()
+		r.unlistedSince[key] = since
+	}
+	return time.Since(since) <= unlistedGrace
 }
 
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It

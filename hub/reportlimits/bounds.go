@@ -41,7 +41,14 @@ func Bound(report *v1alpha1.ClusterReport) *v1alpha1.ClusterReport {
 // boundReport reports whether anything is beyond its bounds, and changes it if asked to.
 func boundReport(report *v1alpha1.ClusterReport, change bool) (beyond bool) {
 	if root := report.Root; root != nil {
-		beyond = boundValue(reflect.ValueOf(root), change)
+		// The heartbeat is no count, and the member's status shows what the member said.
+		counted := *root
+		counted.HeartbeatSeconds = min(root.HeartbeatSeconds, maxCount)
+		beyond = boundValue(reflect.ValueOf(&counted), change)
+		if change {
+			counted.HeartbeatSeconds = max(root.HeartbeatSeconds, 0)
+			*root = counted
+		}
 		for i := range root.Orphans {
 			beyond = boundBytes(&root.Orphans[i].Bytes, maxImageBytes, change) || beyond
 		}
@@ -66,8 +73,7 @@ func boundBytes(n *int64, most int64, change bool) (beyond bool) {
 	return beyond
 }
 
-// boundValue bounds all numbers and times of a value, from above all but the heartbeat. None of a
-// report may be negative.
+// boundValue bounds all numbers and times of a value. None of a report may be negative.
 func boundValue(v reflect.Value, change bool) (beyond bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -92,9 +98,6 @@ func boundValue(v reflect.Value, change bool) (beyond bool) {
 			return boundTime(at, change)
 		}
 		for i := range v.NumField() {
-			if v.Type().Field(i).Name == "HeartbeatSeconds" && v.Field(i).Int() > 0 {
-				continue // no sum has it, and the member's status shows what the member said
-			}
 			beyond = boundValue(v.Field(i), change) || beyond
 		}
 	case reflect.Int32, reflect.Int64:

@@ -1,3 +1,5 @@
+//go:build linux
+
 package chart
 
 import (
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 const (
@@ -73,7 +77,8 @@ func applyObjects(ctx context.Context, c client.Client, path string, objects []*
 	for _, object := range objects {
 		group.Go(func() error {
 			configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
-			if err := c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership); err != nil {
+			err := controlplane.RetryTimeouts(ctx, func() error { return c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership) })
+			if err != nil {
 				return fmt.Errorf("installing chart %s: applying %s %s: %w", path, object.GetKind(), client.ObjectKeyFromObject(object), err)
 			}
 			return nil
@@ -86,7 +91,8 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 	current := &unstructured.Unstructured{}
 	current.SetGroupVersionKind(crd.GroupVersionKind())
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishedTimeout, true, func(ctx context.Context) (bool, error) {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), current); err != nil {
+		err := controlplane.RetryTimeouts(ctx, func() error { return c.Get(ctx, client.ObjectKeyFromObject(crd), current) })
+		if err != nil {
 			return false, err
 		}
 		found, _, err := unstructured.NestedFieldNoCopy(current.Object, "status", "conditions")

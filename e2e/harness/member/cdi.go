@@ -105,7 +105,7 @@ func (m *Member) installCRDs(ctx context.Context, o Options, needed ...binaries.
 	if err != nil {
 		return err
 	}
-	return installCRDs(ctx, m.ControlPlane.Config(), crds)
+	return controlplane.InstallCRDs(ctx, m.ControlPlane.Config(), crds)
 }
 
 // StartCDI starts CDI's controller unless it runs.

@@ -13,18 +13,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 const snapshotModule = "github.com/kubernetes-csi/external-snapshotter/client/v8"
@@ -40,7 +35,7 @@ func InstallKubeVirtVMCRD(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	return installCRDs(ctx, config, slices.DeleteFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return controlplane.InstallCRDs(ctx, config, slices.DeleteFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return crd.Spec.Names.Kind != "VirtualMachine"
 	}))
 }
@@ -113,30 +108,4 @@ func decodeCRDs(text []byte) ([]*apiextensionsv1.CustomResourceDefinition, error
 			all = append(all, crd)
 		}
 	}
-}
-
-// installCRDs returns when the API server serves the kinds. They are created at once: it then
-// publishes its schema a few times instead of once for each.
-func installCRDs(ctx context.Context, config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
-	c, err := apiextensionsclient.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
-	}
-	group, creating := errgroup.WithContext(ctx)
-	for _, crd := range crds {
-		group.Go(func() error {
-			_, err := c.ApiextensionsV1().CustomResourceDefinitions().Create(creating, crd, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				err = envtest.CreateCRDs(config, []*apiextensionsv1.CustomResourceDefinition{crd})
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
-	}
-	if err := envtest.WaitForCRDs(config, crds, envtest.CRDInstallOptions{MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
-		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
-	}
-	return nil
 }

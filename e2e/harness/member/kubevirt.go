@@ -165,7 +165,7 @@ func (m *Member) writeAccountKubeconfig(account string) (string, error) {
 
 func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	missing := ""
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kubeVirtReadyTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, kubeVirtReadyTimeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
 			if p != nil && p.HasEnded() {
 				return false, fmt.Errorf("a part of KubeVirt ended (%w), its log is %s", p.Wait(), p.LogFile())

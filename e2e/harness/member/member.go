@@ -120,7 +120,7 @@ func Start(ctx context.Context, o Options) (_ *Member, err error) {
 			if err != nil {
 				return err
 			}
-			if err := installCRDs(ctx, config, crds); err != nil || o.Prepare == nil {
+			if err := controlplane.InstallCRDs(ctx, config, crds); err != nil || o.Prepare == nil {
 				return err
 			}
 			return o.Prepare(ctx, config)

@@ -1,7 +1,6 @@
 package observer
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -262,35 +261,4 @@ func (h History) Restarts(image types.UID) (n int32) {
 		n += int32(restarts)
 	}
 	return n
-}
-
-// StartOrder lists the images in the order of their first DataVolumes.
-func (h History) StartOrder() []types.UID {
-	var order []types.UID
-	for _, s := range h.Creations() {
-		if !slices.Contains(order, s.Image) {
-			order = append(order, s.Image)
-		}
-	}
-	return order
-}
-
-// ArrivalOrder lists the images that were created during the observation, in order.
-func (h History) ArrivalOrder() []types.UID {
-	var order []types.UID
-	seen := map[types.UID]bool{}
-	initial := make([]event, 0, len(h.events))
-	for _, e := range h.events {
-		if e.resource == images && !seen[e.object.GetUID()] {
-			seen[e.object.GetUID()] = true
-			if !e.preexisting {
-				initial = append(initial, e)
-			}
-		}
-	}
-	slices.SortStableFunc(initial, func(a, b event) int { return cmp.Compare(a.version, b.version) })
-	for _, e := range initial {
-		order = append(order, e.object.GetUID())
-	}
-	return order
 }

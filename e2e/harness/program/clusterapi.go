@@ -8,14 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 const capiModule = "sigs.k8s.io/cluster-api"
@@ -26,11 +26,8 @@ func InstallClusterCRD(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("finding module %s: %w", capiModule, err)
 	}
-	_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-		Paths:              []string{filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")},
-		ErrorIfPathMissing: true, MaxTime: 3 * time.Minute, PollInterval: pollInterval,
-	})
-	if err != nil {
+	file := filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", "cluster.x-k8s.io_clusters.yaml")
+	if err := controlplane.InstallCRDFiles(ctx, cfg, file); err != nil {
 		return fmt.Errorf("installing Cluster API's CRD Cluster: %w", err)
 	}
 	return nil

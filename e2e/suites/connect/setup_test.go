@@ -34,7 +34,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
@@ -155,11 +154,8 @@ const (
 func chartPath(path string) string { return filepath.Join("..", "..", "..", "charts", path) }
 
 func installCRDs(path string) func(context.Context, *rest.Config) error {
-	return func(_ context.Context, cfg *rest.Config) error {
-		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-			Paths: []string{chartPath(path)}, ErrorIfPathMissing: true, MaxTime: patience, PollInterval: 50 * time.Millisecond,
-		})
-		return err
+	return func(ctx context.Context, cfg *rest.Config) error {
+		return controlplane.InstallCRDFiles(ctx, cfg, chartPath(path))
 	}
 }
 

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
@@ -65,12 +64,8 @@ func runWithServers(run func() int) (code int, err error) {
 		return 0, err
 	}
 	options := func(name, chart string) controlplane.Options {
-		return controlplane.Options{Name: name, BeforeControllers: func(_ context.Context, cfg *rest.Config) error {
-			_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-				Paths: []string{filepath.Join("..", "..", "..", "charts", chart, "files", "mailbox")}, ErrorIfPathMissing: true,
-				MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond,
-			})
-			return err
+		return controlplane.Options{Name: name, BeforeControllers: func(ctx context.Context, cfg *rest.Config) error {
+			return controlplane.InstallCRDFiles(ctx, cfg, filepath.Join("..", "..", "..", "charts", chart, "files", "mailbox"))
 		}}
 	}
 	planes, err := controlplane.StartAll(ctx, options("hub", "ot-hub"), options("member", "ot-agent"))

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -154,10 +153,7 @@ func startBareCluster(t *testing.T, name string, values map[string]any, args ...
 // chart may: the agent reports and applies a plan.
 func TestMailboxCRDsInstalledLater(t *testing.T) {
 	plane, c := startBareCluster(t, "late", map[string]any{"crds": map[string]any{"mailbox": false}}, noHeartbeatArg)
-	_, err := envtest.InstallCRDs(plane.Config(), envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join("..", "..", "..", "charts", "ot-agent", "files", "mailbox")}, ErrorIfPathMissing: true, MaxTime: testenv.Patience,
-	})
-	require.NoError(t, err)
+	require.NoError(t, controlplane.InstallCRDFiles(t.Context(), plane.Config(), filepath.Join("..", "..", "..", "charts", "ot-agent", "files", "mailbox")))
 	root := &v1alpha1.ClusterReport{}
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}, root) == nil

@@ -16,12 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -167,10 +166,7 @@ func submitFleetDiskImage(t *testing.T, ns string, object *unstructured.Unstruct
 
 func TestCorpusOfFleetDiskImages(t *testing.T) {
 	t.Parallel()
-	_, err := envtest.InstallCRDs(env.ControlPlane.Config(), envtest.CRDInstallOptions{
-		Paths: []string{"../../../charts/ot-hub/files/crds/pelotech.ot_fleetdiskimages.yaml"}, ErrorIfPathMissing: true, MaxTime: testenv.Patience,
-	})
-	require.NoError(t, err)
+	require.NoError(t, controlplane.InstallCRDFiles(t.Context(), env.ControlPlane.Config(), "../../../charts/ot-hub/files/crds/pelotech.ot_fleetdiskimages.yaml"))
 	c := newFleetCorpus()
 	c.submit, c.waitReason, c.waits, c.stricter = submitFleetDiskImage, fleetWaitReason, fleetWaits, stricterFleetDiskImages
 	c.compare(t, env.CreateNamespace(t), 100)

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -82,15 +81,9 @@ func sharedEnv(t *testing.T) *testEnv {
 
 func startEnv(ctx context.Context) (s *testEnv, err error) {
 	s = &testEnv{ended: make(chan error, 1)}
-	s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", BeforeControllers: func(_ context.Context, cfg *rest.Config) error {
-		chart := func(path ...string) string {
-			return filepath.Join(append([]string{"..", "..", "..", "charts"}, path...)...)
-		}
-		_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-			Paths:              []string{chart("ot-hub", "files", "crds"), chart("ot-hub", "files", "mailbox")},
-			ErrorIfPathMissing: true, MaxTime: waitTimeout, PollInterval: 50 * time.Millisecond,
-		})
-		return err
+	s.plane, err = controlplane.Start(ctx, controlplane.Options{Name: "hub", BeforeControllers: func(ctx context.Context, cfg *rest.Config) error {
+		chart := filepath.Join("..", "..", "..", "charts", "ot-hub", "files")
+		return controlplane.InstallCRDFiles(ctx, cfg, filepath.Join(chart, "crds"), filepath.Join(chart, "mailbox"))
 	}})
 	if err != nil {
 		return nil, err

@@ -1,9 +1,11 @@
 package image_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -45,7 +47,14 @@ func TestDecideHandlesCorruptStatus(t *testing.T) {
 				require.LessOrEqual(t, v.Image.Status.LastAttempt, d.Status.LastAttempt)
 			}
 		}
-		image.QueueStateOf(w.img)
+		if d := image.Decide(w.buildView(true)); !d.RemoveFinalizer {
+			stored := w.img.DeepCopy()
+			stored.Status = d.Status
+			if image.QueueStateOf(stored) == ledger.Admissible {
+				_, admissible := image.CandidateOf(stored, w.policy)
+				require.True(t, admissible, "what is first in the queue and gets no slot keeps all others from theirs")
+			}
+		}
 		if candidate, _ := image.CandidateOf(w.img, w.policy); candidate != (ledger.Candidate{}) {
 			require.Positive(t, candidate.Attempt, "a ledger with it could not be stored, and so no slot of others")
 		}
@@ -110,4 +119,16 @@ func drawStatus(t *rapid.T, w *simulation) v1alpha1.VMDiskImageStatus {
 		st.Conditions[i].Reason = string(reasons.Draw(t, "reason"))
 	}
 	return st
+}
+
+// An image that is first in the queue and gets no slot keeps all others from theirs.
+func TestImageWithoutAttemptLeftLeavesTheQueue(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	require.Equal(t, ledger.Admissible, image.QueueStateOf(w.img))
+	w.img.Status.LastAttempt = math.MaxInt32
+	w.syncCaches()
+	w.reconcile()
+	assert.Equal(t, ledger.NotQueued, image.QueueStateOf(w.img))
+	assert.Equal(t, v1alpha1.PhaseFailed, w.status().Phase)
+	assert.Contains(t, w.status().Message, "delete the image and create it again")
 }

@@ -87,7 +87,7 @@ func (d *decider) verifyServing() {
 		if !d.requireLive() {
 			return
 		}
-		d.failImported(rev, v1alpha1.ReasonStorageLost, storageLostMessage(rev))
+		d.failRevision(rev, v1alpha1.ReasonStorageLost, storageLostMessage(rev))
 	}
 	if serving.VolumeSnapshot != "" {
 		snapshot := objects.findSnapshot(serving.VolumeSnapshot)
@@ -98,8 +98,8 @@ func (d *decider) verifyServing() {
 	}
 }
 
-// failImported turns the outcome of an imported revision into a failure.
-func (d *decider) failImported(rev *v1alpha1.RevisionStatus, reason v1alpha1.Reason, message string) {
+// failRevision fails a revision until a person starts it over.
+func (d *decider) failRevision(rev *v1alpha1.RevisionStatus, reason v1alpha1.Reason, message string) {
 	rev.Outcome, rev.NotBefore = v1alpha1.OutcomeFailed, nil
 	setFailure(rev, reason, message, d.now)
 }
@@ -181,6 +181,10 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, &d.Image.Spec))
 		return
 	case hasFailedPermanently(rev):
+		d.showFailure(rev)
+		return
+	case !hasAttemptLeft(d.status.LastAttempt):
+		d.failRevision(rev, v1alpha1.ReasonImportFailed, fmt.Sprintf("status.lastAttempt is %d, which no agent writes: delete the image and create it again", d.status.LastAttempt))
 		d.showFailure(rev)
 		return
 	// A restarted revision has no failure, and its NotBefore may be in the future by

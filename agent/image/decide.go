@@ -77,6 +77,9 @@ type View struct {
 	// ArrivalKey orders the current revision by when it was first seen,
 	// EndOfQueueKey orders it behind all others.
 	ArrivalKey, EndOfQueueKey v1alpha1.OrderingKey
+	// ClockAhead is how far the agent's clock was last found ahead of the API server's; 0 where it is
+	// not known to be.
+	ClockAhead time.Duration
 	// Live: all of this was read from the API server after Image was stored as it
 	// is, and not from a cache.
 	Live bool
@@ -131,6 +134,8 @@ type Decision struct {
 	DeleteImage, ExpiredByPlan, Pruned bool
 	// DeleteNotBefore is when that is: the API server's clock has to agree.
 	DeleteNotBefore time.Time
+	// AwaitsServerClock: DeleteNotBefore has come by the agent's clock only.
+	AwaitsServerClock bool
 
 	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration

@@ -56,10 +56,10 @@ func (d *decider) supersede() {
 		case !d.requireLive():
 			return
 		case exists:
-			d.failImported(rev, v1alpha1.ReasonSuperseded, "superseded by another source, and no VirtualMachine is built from it")
+			d.failRevision(rev, v1alpha1.ReasonSuperseded, "superseded by another source, and no VirtualMachine is built from it")
 		default:
 			// CDI recreates a lost claim and downloads into it, even a pinned one.
-			d.failImported(rev, v1alpha1.ReasonStorageLost, storageLostMessage(rev))
+			d.failRevision(rev, v1alpha1.ReasonStorageLost, storageLostMessage(rev))
 		}
 	}
 }

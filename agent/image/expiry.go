@@ -54,14 +54,33 @@ func (d *decider) expireUnreferenced() {
 	if !expires {
 		return
 	}
-	switch left := lifetime - d.Now.Sub(since.Time); {
+	notBefore := since.Add(lifetime)
+	switch {
+	case d.Plan.Keep:
+		d.requeueWithin(max(notBefore.Sub(d.Now), blockerRecheckInterval))
+	case !d.awaitDeletionTime(notBefore):
+	case d.requireLive():
+		d.decision.DeleteImage, d.decision.ExpiredByPlan, d.decision.DeleteNotBefore = true, byPlan, notBefore
+	}
+}
+
+// ClockRecheckInterval is how long a measurement of the API server's clock counts.
+const ClockRecheckInterval = 10 * time.Minute
+
+// awaitDeletionTime reports whether the time of a deletion has come, by the API server's clock too
+// as far as that is known to be behind.
+func (d *decider) awaitDeletionTime(notBefore time.Time) (due bool) {
+	left := notBefore.Sub(d.Now)
+	switch {
 	case left > 0:
 		d.requeueWithin(left)
-	case d.Plan.Keep:
-		d.requeueWithin(blockerRecheckInterval)
-	case d.requireLive():
-		d.decision.DeleteImage, d.decision.ExpiredByPlan, d.decision.DeleteNotBefore = true, byPlan, since.Add(lifetime)
+	case left+d.ClockAhead > 0:
+		d.decision.AwaitsServerClock, d.decision.DeleteNotBefore = true, notBefore
+		d.requeueWithin(min(left+d.ClockAhead, ClockRecheckInterval)) // it may be corrected before
+	default:
+		return true
 	}
+	return false
 }
 
 // unreferencedLifetime is how long the image may be unreferenced: the shorter of

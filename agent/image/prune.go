@@ -126,9 +126,8 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 	}
 	until := d.status.Prune.Until
 	stored := d.Image.Status.Prune
-	switch left := until.Sub(d.Now); {
-	case left > 0:
-		d.requeueWithin(left)
+	switch {
+	case !d.awaitDeletionTime(until.Time):
 	case stored == nil || stored.UID != requested.UID || stored.State != v1alpha1.PrunePending || !stored.Until.Equal(until):
 		d.requeueWithin(0) // Pending is stored, and visible, before the deletion
 	case !d.requireLive():

@@ -48,8 +48,8 @@ func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate,
 	if rev := findRevision(img.Status.Revisions, img.Status.Revision); p != nil && hasUsedUpRetries(rev, *p) {
 		return ledger.Candidate{}, false
 	}
-	if NextAttempt(img.Status.LastAttempt) <= img.Status.LastAttempt {
-		return ledger.Candidate{}, false // somebody has edited the status: an attempt has one number
+	if !hasAttemptLeft(img.Status.LastAttempt) {
+		return ledger.Candidate{}, false
 	}
 	return ledger.Candidate{
 		Image:    KeyOf(img),
@@ -62,6 +62,9 @@ func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate,
 // NextAttempt returns the number of the attempt after last. It can be stored in a ledger, whose
 // other slots must not suffer from a status that somebody has edited.
 func NextAttempt(last int32) int32 { return max(0, min(last, math.MaxInt32-1)) + 1 }
+
+// hasAttemptLeft is false where somebody has edited the status: an attempt has one number.
+func hasAttemptLeft(last int32) bool { return NextAttempt(last) > last }
 
 // storedWaitReason is why the current revision waits. It outlives a phase such as
 // Terminating, which has a reason of its own.

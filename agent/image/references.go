@@ -3,6 +3,8 @@ package image
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -30,12 +32,25 @@ func (d *decider) countReferences() {
 	if refs.Count > 0 {
 		refs.UnreferencedSince = nil
 	} else if refs.UnreferencedSince == nil {
-		refs.UnreferencedSince = &d.now
-		if created := d.Image.CreationTimestamp; created.After(d.now.Time) { // a node may boot with a clock of long ago
-			refs.UnreferencedSince = &created
-		}
+		refs.UnreferencedSince = d.latestKnownTime()
 	}
 	d.status.References = refs
+}
+
+// latestKnownTime returns now, or a later time that the image has: a node may boot with a clock of
+// long ago, and what waits from then on would end as soon as it is corrected.
+func (d *decider) latestKnownTime() *metav1.Time {
+	latest := d.now
+	known := []metav1.Time{d.Image.CreationTimestamp}
+	for i := range d.Image.Status.Conditions {
+		known = append(known, d.Image.Status.Conditions[i].LastTransitionTime)
+	}
+	for _, t := range known {
+		if t.After(latest.Time) {
+			latest = t
+		}
+	}
+	return &latest
 }
 
 // pinsForAttempt returns what VirtualMachines are built from of an attempt.

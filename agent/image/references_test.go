@@ -333,6 +333,44 @@ func TestUnreferencedImageExpires(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseDeleting, w.status().Phase)
 		})
 	}
+	t.Run("the API server's clock is behind", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
+		w.runImport()
+		w.advanceClock(time.Hour)
+		w.clockAhead = 5 * time.Minute
+		w.reconcileCached(allWrites)
+		assert.False(t, w.lastViewLive, "nothing is read live to wait")
+		require.False(t, w.lastDecision.DeleteImage)
+		assert.True(t, w.lastDecision.AwaitsServerClock)
+		assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 5*time.Minute)
+		w.clockAhead = 24 * time.Hour
+		w.reconcile()
+		require.False(t, w.lastDecision.DeleteImage)
+		assert.Equal(t, image.ClockRecheckInterval, w.lastDecision.RequeueAfter, "it may be corrected before")
+		w.clockAhead = 0
+		w.reconcile()
+		assert.True(t, w.lastDecision.DeleteImage)
+		assert.False(t, w.lastDecision.AwaitsServerClock)
+	})
+	// It would expire as soon as the clock is corrected.
+	t.Run("unreferenced by a clock of long ago", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+		w.setHolders("ns/vm")
+		w.editSpec(func(s *v1alpha1.VMDiskImageSpec) { s.DeleteUnreferencedAfter = &metav1.Duration{Duration: time.Hour} })
+		w.advanceClock(365 * 24 * time.Hour)
+		w.runImport()
+		ready := w.now
+		w.advanceClock(-10 * 365 * 24 * time.Hour)
+		w.setHolders()
+		w.reconcile()
+		w.advanceClock(ready.Sub(w.now) + 59*time.Minute)
+		w.reconcile()
+		require.False(t, w.lastDecision.DeleteImage)
+		w.advanceClock(time.Hour)
+		w.reconcile()
+		assert.True(t, w.lastDecision.DeleteImage)
+	})
 	t.Run("expired by the plan", func(t *testing.T) {
 		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
 		w.setPlannedLabel(image.PlannedLabelValue)

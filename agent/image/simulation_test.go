@@ -111,6 +111,7 @@ type simulation struct {
 	queuePosition    *int32
 	withheldReason   v1alpha1.Reason
 	opening          *policy.Opening
+	clockAhead       time.Duration
 	probeAnswers     map[string]image.PreflightResult
 
 	serial int64
@@ -199,7 +200,7 @@ func (w *simulation) buildView(live bool) image.View {
 		ObjectsByAttempt: image.GroupByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
 		Preflight: w.probeAnswers[probeQuestion(img)], QueuePosition: w.queuePosition, WithheldReason: w.withheldReason, Opening: w.opening,
 		NamespaceTerminating: w.namespaceTerminating, Plan: plan,
-		ArrivalKey: arrival, EndOfQueueKey: key, Live: live,
+		ArrivalKey: arrival, EndOfQueueKey: key, ClockAhead: w.clockAhead, Live: live,
 	}
 }
 

@@ -56,6 +56,9 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 			return err
 		}
 	}
+	if d.AwaitsServerClock {
+		r.recordClockAhead(img, d.DeleteNotBefore)
+	}
 	if d.DeleteImage {
 		if err := r.deleteUnreferenced(ctx, img, d); err != nil {
 			return err

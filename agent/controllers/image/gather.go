@@ -32,6 +32,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		ArrivalKey:    r.arrivals.orderingKey(img),
 		EndOfQueueKey: r.Queue.NewKeyAtEnd(),
 		Preflight:     r.preflightResult(img),
+		ClockAhead:    r.serverClock.aheadBy(time.Now()),
 
 		CreationProblem: r.CreationProblem,
 	}

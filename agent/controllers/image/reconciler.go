@@ -88,6 +88,7 @@ type Reconciler struct {
 	capacityWaiters capacityWaiters
 	usableClasses   usableClasses
 	trials          trialAnswers
+	serverClock     serverClock
 	triggers        trigger.Source[reconcile.Request]
 }
 
@@ -142,9 +143,11 @@ func (r *Reconciler) decide(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	return image.Decide(view), nil
 }
 
-// isConflict: another writer was first. The delay is for the case that its event came
-// before the write.
-func isConflict(err error) bool { return apierrors.IsConflict(err) || errors.Is(err, errImageChanged) }
+// isConflict: another writer was first, or the clocks differ. The delay is for the case that the
+// writer's event came before the write.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || errors.Is(err, errImageChanged) || errors.Is(err, errServerClockBehind)
+}
 
 // Enqueue requeues images. It never blocks.
 func (r *Reconciler) Enqueue(keys ...v1alpha1.ImageKey) {

@@ -2,7 +2,9 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,29 +22,66 @@ import (
 // are in whole seconds.
 const maxClockSkew = 30 * time.Second
 
-// checkServerClock returns an error while an image may not be deleted yet by the API server's clock.
-// What follows a deletion cannot be undone, and the clock of the node that the agent runs on may be
-// ahead. The clock is that of the creation time of an Event that is not stored.
-func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskImage, notBefore time.Time) error {
-	probe := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, GenerateName: "ot-clock-"},
-		EventTime:  metav1.NowMicro(), ReportingController: "ot-agent", ReportingInstance: "ot-agent",
-		Action: "Delete", Reason: "Clock", Type: corev1.EventTypeNormal,
-		Regarding: corev1.ObjectReference{Kind: "VMDiskImage", Namespace: img.Namespace, Name: img.Name, UID: img.UID},
+// errServerClockBehind: an image may not be deleted yet by the API server's clock.
+var errServerClockBehind = errors.New("the API server's clock is behind the agent's")
+
+// serverClock remembers how far the agent's clock was ahead of the API server's: many images may
+// wait for that, and what a deletion rests on is read live.
+type serverClock struct {
+	mu         sync.Mutex
+	ahead      time.Duration
+	measuredAt time.Time
+}
+
+func (c *serverClock) setAhead(ahead time.Duration, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead, c.measuredAt = ahead, now
+}
+
+// aheadBy returns what was measured; 0 where that is too long ago, or nothing was.
+func (c *serverClock) aheadBy(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.measuredAt) >= image.ClockRecheckInterval {
+		return 0
 	}
-	err := r.Create(ctx, probe, client.DryRunAll)
+	return c.ahead
+}
+
+// checkServerClock returns errServerClockBehind while an image may not be deleted yet by the API
+// server's clock. What follows a deletion cannot be undone, and the clock of the node that the agent
+// runs on may be ahead.
+func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskImage, notBefore time.Time) error {
+	now, err := r.readServerClock(ctx)
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsInternalError(err):
 		ctrl.LoggerFrom(ctx).Info("The API server does not say its time; deleting the image by the agent's clock", "image", image.KeyOf(img), "error", v1alpha1.SanitizeText(err.Error(), 512))
 		return nil
 	case err != nil:
 		return fmt.Errorf("asking for the API server's clock to delete %s: %w", describeImage(img), err)
-	}
-	if now := probe.CreationTimestamp.Time; !now.IsZero() && now.Add(maxClockSkew).Before(notBefore) {
-		err := fmt.Errorf("%s may be deleted from %s on, and it is %s by the API server's clock: the agent's clock is ahead of it; correct the clocks of their nodes",
-			describeImage(img), notBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-		r.Events.Eventf(img, nil, corev1.EventTypeWarning, "ClockAhead", "Delete", "%s", err)
-		return err
+	case !now.IsZero() && now.Add(maxClockSkew).Before(notBefore):
+		r.serverClock.setAhead(time.Since(now), time.Now())
+		return errServerClockBehind
 	}
 	return nil
+}
+
+// readServerClock returns the creation time of an Event that is not stored. It would be of the
+// agent's own namespace: quotas and webhooks of others say nothing there.
+func (r *Reconciler) readServerClock(ctx context.Context) (time.Time, error) {
+	probe := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: "ot-clock-"},
+		EventTime:  metav1.NowMicro(), ReportingController: "ot-agent", ReportingInstance: "ot-agent",
+		Action: "Delete", Reason: "Clock", Type: corev1.EventTypeNormal,
+		Regarding: corev1.ObjectReference{Kind: "SyncLedger", Namespace: r.Namespace, Name: v1alpha1.LedgerName},
+	}
+	err := r.Create(ctx, probe, client.DryRunAll)
+	return probe.CreationTimestamp.Time, err
+}
+
+// recordClockAhead says why an image is not deleted yet.
+func (r *Reconciler) recordClockAhead(img *v1alpha1.VMDiskImage, notBefore time.Time) {
+	r.Events.Eventf(img, nil, corev1.EventTypeWarning, "ClockAhead", "Delete",
+		"may be deleted from %s on, which has come by the agent's clock, and not by the API server's: correct the clocks of their nodes", notBefore.UTC().Format(time.RFC3339))
 }

@@ -18,25 +18,28 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-// serverClock answers dry runs with a creation time, or with an error.
-type serverClock struct {
+// dryRunServer answers dry runs with a creation time, or with an error.
+type dryRunServer struct {
 	client.Client
 	now     time.Time
 	answer  error
 	deleted bool
 }
 
-func (c *serverClock) Create(_ context.Context, o client.Object, options ...client.CreateOption) error {
+func (c *dryRunServer) Create(_ context.Context, o client.Object, options ...client.CreateOption) error {
 	var applied client.CreateOptions
 	applied.ApplyOptions(options)
 	if _, isEvent := o.(*eventsv1.Event); !isEvent || len(applied.DryRun) == 0 {
 		return errors.New("something is stored")
 	}
+	if o.GetNamespace() != "ot-agent" {
+		return errors.New("others have quotas and webhooks there")
+	}
 	o.SetCreationTimestamp(metav1.NewTime(c.now.Truncate(time.Second)))
 	return c.answer
 }
 
-func (c *serverClock) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+func (c *dryRunServer) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	c.deleted = true
 	return apierrors.NewNotFound(eventsv1.Resource("vmdiskimages"), "a") // nothing more is done
 }
@@ -55,19 +58,30 @@ func TestImageIsNotDeletedByAClockThatIsAhead(t *testing.T) {
 		"clocks differ a bit":  {until.Add(-20 * time.Second), nil, true},
 		"it is time":           {until, nil, true},
 		"it does not say":      {apitest.Epoch, apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("exceeded quota")), true},
+		"a webhook is down":    {apitest.Epoch, apierrors.NewInternalError(errors.New("failed calling webhook")), true},
 		"it does not answer":   {until, apierrors.NewServiceUnavailable("later"), false},
 		"an answer comes late": {until, apierrors.NewTimeoutError("later", 1), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &serverClock{now: tt.now, answer: tt.answer}
-			recorder := events.NewFakeRecorder(1)
-			r := &Reconciler{Client: c, Events: recorder}
+			c := &dryRunServer{now: tt.now, answer: tt.answer}
+			r := &Reconciler{Client: c, Events: events.NewFakeRecorder(1), Namespace: "ot-agent"}
 			err := r.deleteUnreferenced(t.Context(), apitest.Image("ns/a").WithUID("image").Obj(), image.Decision{DeleteImage: true, DeleteNotBefore: until})
 			assert.Equal(t, tt.wantDeleted, c.deleted)
 			if !tt.wantDeleted && tt.answer == nil {
-				require.ErrorContains(t, err, "the agent's clock is ahead")
-				require.Contains(t, <-recorder.Events, "ClockAhead")
+				require.ErrorIs(t, err, errServerClockBehind)
+				assert.True(t, isConflict(err), "it is a wait")
+				assert.Positive(t, r.serverClock.aheadBy(time.Now()))
+			} else {
+				assert.Zero(t, r.serverClock.aheadBy(time.Now()))
 			}
 		})
 	}
+}
+
+func TestServerClockIsMeasuredAgain(t *testing.T) {
+	var c serverClock
+	now := time.Now()
+	c.setAhead(time.Hour, now)
+	assert.Equal(t, time.Hour, c.aheadBy(now.Add(image.ClockRecheckInterval-1)))
+	assert.Zero(t, c.aheadBy(now.Add(image.ClockRecheckInterval)))
 }

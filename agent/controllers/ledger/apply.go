@@ -2,9 +2,7 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,33 +13,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
-// maxRefusingNamespaces is in how many namespaces a request may fail before the others wait for the
-// next reconcile: answers that come late would add up.
-const maxRefusingNamespaces = 4
-
-// refusals are the requests of one reconcile that failed. A webhook or quota of one namespace holds
-// up no other.
-type refusals struct {
-	namespaces []string
-	err        error
-}
-
-func (f *refusals) add(namespace string, err error) {
-	f.err = errors.Join(f.err, err)
-	if !slices.Contains(f.namespaces, namespace) {
-		f.namespaces = append(f.namespaces, namespace)
-	}
-}
-
-// skips reports whether nothing more is requested in a namespace in this reconcile.
-func (f *refusals) skips(namespace string) bool {
-	return len(f.namespaces) >= maxRefusingNamespaces || slices.Contains(f.namespaces, namespace)
-}
-
 // applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
 // CDI downloads a failed one again, then creates others in the order of the queue.
-func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts, failed *refusals) (requeueAfter time.Duration, err error) {
-	if err := r.deleteUnwanted(ctx, found, failed); err != nil {
+func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts) (requeueAfter time.Duration, err error) {
+	if err := r.deleteUnwanted(ctx, found); err != nil {
 		return 0, err
 	}
 	requeueAfter = found.requeueAfter
@@ -59,20 +34,12 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		if img == nil || img.Spec.Revision() != slot.Revision {
 			continue // the image has changed, and ends the attempt itself
 		}
-		if failed.skips(slot.Image.Namespace) {
+		if r.creations.skips(slot.Image.Namespace, time.Now()) {
 			continue
 		}
-		if failure := r.attemptTimeout(slot); failure != nil {
-			if err := r.failAttempt(ctx, slot, *failure); err != nil {
-				failed.add(slot.Image.Namespace, err)
-			}
-			continue
-		}
+		began := time.Now()
 		retry, err := r.createDataVolume(ctx, img, slot)
-		if err != nil {
-			failed.add(slot.Image.Namespace, err)
-			continue
-		}
+		r.creations.record(slot.Image.Namespace, err, began, time.Now())
 		if retry {
 			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
 			break // the later ones must not start before it
@@ -87,7 +54,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 // deleteUnwanted deletes the DataVolumes of images that are gone, and strays: those that
 // hold no slot and cannot be adopted. The ledger is read again before strays are deleted:
 // another leader may have given them a slot.
-func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts, failed *refusals) error {
+func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) error {
 	if len(found.strays) > 0 {
 		ledger, err := r.readLedger(ctx)
 		if err != nil {
@@ -98,16 +65,21 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts, fa
 		}
 	}
 	for _, obj := range found.toDelete {
-		if failed.skips(obj.GetNamespace()) {
+		if r.deletions.skips(obj.GetNamespace(), time.Now()) {
 			continue
 		}
+		began := time.Now()
 		err := r.Delete(ctx, obj, client.Preconditions{UID: uidPointer(obj)})
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			failed.add(obj.GetNamespace(), fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err))
-		}
 		if err == nil && found.strays[obj.GetUID()] {
 			r.Metrics.CountStrayDataVolume()
 		}
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			err = nil
+		}
+		if err != nil {
+			err = fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+		}
+		r.deletions.record(obj.GetNamespace(), err, began, time.Now())
 	}
 	return nil
 }

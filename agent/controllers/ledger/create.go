@@ -43,6 +43,9 @@ func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 // createDataVolume creates the DataVolume of a slot. retry asks for another try after
 // admissionRetryDelay.
 func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
+	if failure := r.attemptTimeout(slot); failure != nil {
+		return false, r.failAttempt(ctx, slot, *failure)
+	}
 	// Headers may have been added since the image got its slot.
 	if problem := image.DescribeSourceProblem(&img.Spec); problem != "" {
 		return false, r.failAttempt(ctx, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem})

@@ -114,6 +114,8 @@ type Reconciler struct {
 	createdAt map[string]time.Time
 	// unlistedSince is since when a DataVolume has been refused as one without a slot.
 	unlistedSince map[string]time.Time
+	// creations and deletions of DataVolumes that failed.
+	creations, deletions namespaceBackoff
 	// queueSources are the groups of sources that the queue knows.
 	queueSources policy.Sources
 }
@@ -142,7 +144,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}
-	var failed refusals
+	r.creations.startReconcile(time.Now())
+	r.deletions.startReconcile(time.Now())
 	for {
 		policyState = policyState.InForceAt(r.now())
 		limits := r.computeLimits(syncLedger, policyState.Policy)
@@ -160,19 +163,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return trigger.Result(ctx, err, conflictRetryDelay, apierrors.IsConflict)
 		}
 		r.publishDecision(ctx, policyState, limits, decision)
-		requeueAfter, err := r.applyDecision(ctx, decision, found, &failed)
+		requeueAfter, err := r.applyDecision(ctx, decision, found)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if !needsAnotherStep(view, decision) {
 			requeueAfter = trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))
-			if failed.err == nil {
+			requeueAfter = trigger.Earliest(requeueAfter, trigger.Earliest(r.creations.requeueAfter, r.deletions.requeueAfter))
+			failed := errors.Join(r.creations.err, r.deletions.err)
+			if failed == nil {
 				return ctrl.Result{RequeueAfter: requeueAfter}, nil
 			}
 			if requeueAfter > 0 {
 				r.triggers.EnqueueAfter(r.request(), requeueAfter) // the backoff of the error may be longer
 			}
-			return ctrl.Result{}, failed.err
+			return ctrl.Result{}, failed
 		}
 		// The response to the write is the ledger that the next step starts from: waiting
 		// for its event would leave the slot idle.

@@ -43,7 +43,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones 
 		WatchesRawSource(source.Kind(disks, client.Object(&corev1.PersistentVolumeClaim{}), disk, diskChangedPredicate())).
 		WatchesRawSource(&r.triggers).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
-		Build(r)
+		Build(trigger.IsolateSlowNamespaces(r, maxConcurrentReconciles))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.Pod{}), enqueueOwner)).
 		WatchesRawSource(&r.requests).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
-		Build(r)
+		Build(trigger.IsolateSlowNamespaces(r, maxConcurrentReconciles))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 // namespace on the hub.
 const MailboxName = "default"
 
+// MaxPolicyKeys is the maximum of a plan's policy.
+const MaxPolicyKeys = 64
+
 // PlanVersion orders the plans of one member: by epoch, then by sequence.
 // metadata.generation cannot, because it differs between the copies.
 type PlanVersion struct {
@@ -27,6 +30,19 @@ type PlanVersion struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Hash string `json:"hash,omitempty"`
+}
+
+// maxClaim bounds the sequences that a member is believed to be ahead with. What the hub writes above
+// them, and what the agent then reports, stays a number that JSON has exactly.
+const maxClaim = 1 << 52
+
+// ClaimedSequence returns the sequence of a grant, or the epoch of a plan, that a member says it has
+// and the hub does not know; 0 for one that no hub has written.
+func ClaimedSequence(claimed int64) int64 {
+	if claimed >= maxClaim {
+		return 0
+	}
+	return claimed
 }
 
 // Compare returns a negative number if v is older than other, 0 if both have the same

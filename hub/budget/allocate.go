@@ -307,7 +307,7 @@ func (p *allocator) boundShare(held, left int64) int32 {
 
 func (p *allocator) issueGrant(e *allocationEntry, s Share) {
 	a := e.account
-	sequence := max(a.lastGrant.Sequence, a.facts.MemberGrantSequence, a.facts.Transfers.Grant) + 1
+	sequence := max(a.lastGrant.Sequence, v1alpha1.ClaimedSequence(a.facts.MemberGrantSequence), v1alpha1.ClaimedSequence(a.facts.Transfers.Grant)) + 1
 	nonce, asked := a.requestNonce, a.requestedAt
 	if !e.hasRequest {
 		nonce, asked = cmp.Or(a.lastGrant.Nonce, NoRequest), p.now

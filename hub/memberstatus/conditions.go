@@ -251,6 +251,14 @@ func (s *statusBuilder) agentHealthy() conditionState {
 	}
 }
 
+// heldWithinBudget says what a held policy has of the ConfigMap's.
+func heldWithinBudget(data map[string]string) string {
+	if _, limited := data[apipolicy.KeySafeConcurrency]; !limited {
+		return ""
+	}
+	return " as far as the fleet's budget permits: concurrency, windows, attemptTimeout, safe share and groups of sources are the ConfigMap's at most"
+}
+
 const planRefusedMessage = "it would let the member run more than the fleet's budget counts for it. It is tried again all the time; if it stays, look for overrides that contradict each other, and at status.transfers"
 
 func (s *statusBuilder) policyAcknowledged() conditionState {
@@ -266,6 +274,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 		return conditionUnknown(v1alpha1.ReasonAnotherCluster, "a cluster that is not accepted gets no plan (see IdentityConfirmed)")
 	case plan == nil && r == nil:
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "the first plan waits for the member's report: the member may have a newer plan")
+	case s.InvalidPlan != "":
+		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the hub's API server refuses the next plan, so nothing new reaches the member: %s", v1alpha1.SanitizeText(s.InvalidPlan, 512))
 	case plan == nil && s.PlanRefused:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
 	case plan == nil:
@@ -273,8 +283,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case len(plan.Policy) == 0:
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
 	case plan.HeldPolicy != "":
-		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s), "+
-			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), cmp.Or(s.PolicySource, "nothing yet"))
+		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s)%s, "+
+			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), heldWithinBudget(plan.Policy), cmp.Or(s.PolicySource, "nothing yet"))
 	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):

@@ -68,6 +68,8 @@ type Input struct {
 	// PlanRefused: the next plan waits, since it would let the member run more than the fleet's
 	// budget counts.
 	PlanRefused bool
+	// InvalidPlan is why the hub's API server refuses the next plan; empty for nothing.
+	InvalidPlan string
 	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
 	// since it is of another cluster than the known one.
 	OtherClusterUID types.UID

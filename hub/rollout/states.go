@@ -110,7 +110,7 @@ func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 		since = c.OnlineSince
 	}
 	since = laterOf(since, c.WindowOpenedAt)
-	for _, opened := range []time.Time{c.Report.OpensAt, c.WindowOpensAt} { // the MemberCluster's status says so a moment later
+	for _, opened := range []time.Time{c.reportedOpening(), c.WindowOpensAt} { // the MemberCluster's status says so a moment later
 		if !opened.After(e.Now) {
 			since = laterOf(since, opened)
 		}

@@ -12,11 +12,32 @@ import (
 // the progressDeadline counts from then. Agents that know no windows call it a pause, and one of
 // the fleet-wide budget is the hub's alone.
 func (c *placedCluster) windowOf(now time.Time) time.Time {
+	if !c.reportsWindow() {
+		return time.Time{}
+	}
+	if at := laterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
+		return at
+	}
+	return time.Time{}
+}
+
+// reportsWindow reports whether the image waits for a window, as the member says.
+func (c *placedCluster) reportsWindow() bool {
 	r := &c.Report
 	waits := r.Reason == v1alpha1.ReasonWaitingForWindow ||
 		!c.WindowOpensAt.IsZero() && (r.Reason == v1alpha1.ReasonPaused || r.Reason == v1alpha1.ReasonWaitingForFleet || r.Reason == v1alpha1.ReasonWaitingForSource)
-	at := laterOf(r.OpensAt, c.WindowOpensAt)
-	if !r.Exists || r.Revision != c.effective.Revision || r.ItemState == v1alpha1.PlanItemWaiting || !waits || !at.After(now) {
+	return r.Exists && r.Revision == c.effective.Revision && r.ItemState != v1alpha1.PlanItemWaiting && waits
+}
+
+// maxReportedWait bounds for how long after the plan the hub waits for a window that only the member
+// says it has: one that always names a later one would hold its wave without end.
+const maxReportedWait = 31 * 24 * time.Hour
+
+// reportedOpening returns when the window opens, or has just opened, that the member says the image
+// waits for; zero for none.
+func (c *placedCluster) reportedOpening() time.Time {
+	at := c.Report.OpensAt
+	if !c.reportsWindow() || !c.PlannedAt.IsZero() && at.After(c.PlannedAt.Add(maxReportedWait)) {
 		return time.Time{}
 	}
 	return at

@@ -31,9 +31,8 @@ type memberState struct {
 	hasGrant bool
 	// isLeaving: the member is being removed, or its cluster belongs to another member.
 	isLeaving bool
-	// intendedBounds is the maximum of plans that this process may have written and the
-	// cache does not show; nil for none.
-	intendedBounds *budget.Bounds
+	// intents are plans that this process may have written and the cache does not show.
+	intents []planIntent
 	// startedAt is when this process was elected.
 	startedAt time.Time
 }
@@ -126,7 +125,7 @@ func (m *policyCache) buildFacts(s *memberState, inForce *policy.Policy, groups 
 	}
 	f.ReportUID = string(s.root.UID)
 	f.Cluster, f.ReportSequence, f.BootID, f.Slots, f.Transfers = string(s.root.ClusterUID), s.root.Sequence, r.BootID, r.Slots, r.Transfers
-	f.PlanAcknowledged = s.plan != nil && s.intendedBounds == nil && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
+	f.PlanAcknowledged = s.plan != nil && len(s.intents) == 0 && r.Plan != nil && *r.Plan == s.plan.Spec.PlanVersion
 	if len(r.Policy) > 0 {
 		b, sources := m.reported.parse(r.Policy)
 		b.Concurrency = max(b.Concurrency, r.Budget)
@@ -143,9 +142,7 @@ func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 	if s.plan != nil {
 		b, _ := m.planned.parse(s.plan.Spec.Policy)
 		superseded := budget.UnacknowledgedBounds(s.plan)
-		// What a held policy permits without grants is the member's word. With grants the hub has
-		// limited it when it planned it.
-		if s.plan.Spec.HeldPolicy != "" && !b.Limited && m.desired.data != nil {
+		if m.isMembersWord(b, s.plan.Spec.HeldPolicy != "") {
 			b = b.LimitTo(f.DesiredPolicy)
 			if superseded != nil {
 				*superseded = superseded.LimitTo(f.DesiredPolicy)
@@ -157,13 +154,26 @@ func (m *policyCache) addPlans(s *memberState, f *budget.MemberFacts) {
 			f.DesiredPolicy.AttemptTimeout = max(f.DesiredPolicy.AttemptTimeout, b.AttemptTimeout)
 		}
 	}
-	if s.intendedBounds == nil {
+	var intended *budget.Bounds
+	for _, i := range s.intents {
+		if m.isMembersWord(i.bounds, i.held) {
+			i.bounds = i.bounds.LimitTo(f.DesiredPolicy)
+		}
+		intended = intended.Max(i.bounds)
+	}
+	if intended == nil {
 		return
 	}
 	if f.PlannedPolicy == nil {
-		f.PlannedPolicy = s.intendedBounds
+		f.PlannedPolicy = intended
 	}
-	f.SupersededPolicy = f.SupersededPolicy.Max(*s.intendedBounds)
+	f.SupersededPolicy = f.SupersededPolicy.Max(*intended)
+}
+
+// isMembersWord: what a held policy permits without grants, only the member says. With grants the hub
+// has limited it when it planned it.
+func (m *policyCache) isMembersWord(b budget.Bounds, isHeld bool) bool {
+	return isHeld && !b.Limited && m.desired.data != nil
 }
 
 // policyCache has the parsed policies of one member, which rarely change.

@@ -199,10 +199,10 @@ func (r *Reconciler) fenceGrants(ctx context.Context, all []memberState) {
 		if g.ResourceVersion == "" || g.Spec.ClusterUID != s.clusterUID() {
 			ahead := int64(0)
 			if s.link != nil {
-				ahead = s.link.Status.AheadGrant
+				ahead = v1alpha1.ClaimedSequence(s.link.Status.AheadGrant)
 			}
 			if t := s.root.Report.Transfers; t != nil {
-				ahead = max(ahead, t.Grant)
+				ahead = max(ahead, v1alpha1.ClaimedSequence(t.Grant))
 			}
 			delete(g.Annotations, annotationPossible) // it describes the other cluster
 			g.Spec = v1alpha1.TransferGrantSpec{
@@ -265,7 +265,7 @@ func (r *Reconciler) unlimitedGrants(all []memberState) (writes []*v1alpha1.Tran
 		}
 		ahead := int64(0)
 		if s.link != nil {
-			ahead = s.link.Status.AheadGrant
+			ahead = v1alpha1.ClaimedSequence(s.link.Status.AheadGrant)
 		}
 		g := r.grantObject(s.member.Name)
 		if g.ResourceVersion != "" && g.Spec.ClusterUID == s.clusterUID() && g.Spec.Unlimited && g.Spec.Sequence >= ahead {

@@ -24,6 +24,8 @@ import (
 type planIntent struct {
 	replaces string // resourceVersion; empty for a new plan
 	bounds   budget.Bounds
+	// held: only the member says that it had this policy.
+	held bool
 }
 
 // AdmitPlan decides whether a plan may be written in place of another, nil for none. What
@@ -45,7 +47,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 		s.intents = map[string][]planIntent{}
 	}
 	// Intents to replace earlier versions have been written or refused.
-	added := planIntent{next.ResourceVersion, bounds}
+	added := planIntent{next.ResourceVersion, bounds, next.Spec.HeldPolicy != ""}
 	s.intents[member] = append(slices.DeleteFunc(s.intents[member], func(o planIntent) bool { return o == added || o.replaces != added.replaces }), added)
 	if s.challenge != "" {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationPlanner, s.challenge)
@@ -57,6 +59,9 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan, isHeld bool) bool {
 	if !s.limited {
 		return true // without a budget; once there is one, intents are counted first
+	}
+	if isHeld && !b.Limited {
+		return false // it is planned again with the budget's limits
 	}
 	if before != nil {
 		if previous, _ := budget.ParseBounds(before.Spec.Policy); b.IsWithin(previous) {
@@ -98,25 +103,22 @@ func (s *Shares) beginAllocation() {
 	s.allocating = true
 }
 
-// pendingBounds returns the maximum of plans that may have been written and that the
-// cache does not show; nil for none.
-func (s *Shares) pendingBounds(member string, cached *v1alpha1.ClusterPlan) (most *budget.Bounds) {
+// pendingIntents returns the plans that may have been written and that the cache does not show.
+func (s *Shares) pendingIntents(member string, cached *v1alpha1.ClusterPlan) (left []planIntent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var left []planIntent
 	for _, i := range s.intents[member] {
 		if cached != nil && (i.replaces == "" || isNewer(cached.ResourceVersion, i.replaces)) {
 			continue
 		}
 		left = append(left, i)
-		most = most.Max(i.bounds)
 	}
 	if len(left) > 0 {
 		s.intents[member] = left
 	} else {
 		delete(s.intents, member)
 	}
-	return most
+	return left
 }
 
 func isNewer(a, b string) bool {

@@ -276,7 +276,7 @@ func (r *Reconciler) observeMembers(p *policy.Policy, members []memberState, now
 			cache = &policyCache{memberUID: s.member.UID}
 			r.policyCaches[s.member.Name] = cache
 		}
-		s.intendedBounds = r.Shares.pendingBounds(s.member.Name, s.plan)
+		s.intents = r.Shares.pendingIntents(s.member.Name, s.plan)
 		facts := cache.buildFacts(s, p, groups, now)
 		r.accountant.Observe(s.member.Name, facts, now)
 		reported[s.member.Name] = facts.ReportedPolicy

@@ -5,6 +5,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -144,11 +145,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		d = decide(known)
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
 	}
-	if err := r.apply(ctx, member, d); err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+	applyErr := r.apply(ctx, member, d)
+	if apierrors.IsInvalid(applyErr) {
+		// What else the status says must not freeze with the plan.
+		known.mayPlan, known.invalidPlan = false, applyErr.Error()
+		d = decide(known)
+	} else if applyErr != nil {
+		return trigger.Result(ctx, applyErr, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	wait, err := r.updateStatus(ctx, member, d.status)
-	if err != nil {
+	if err := errors.Join(applyErr, err); err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil

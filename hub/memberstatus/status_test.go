@@ -328,6 +328,32 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "the policy of the hub's ConfigMap (override a=b) is held back"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
 		},
+		"held within the fleet's budget": {
+			change: func(v *memberstatus.Input) {
+				v.Plan = withHeldPolicy(v.Plan, concurrencyPolicy(9))
+				v.Plan.Policy = map[string]string{"concurrency": "3", "safeConcurrency": "1"}
+				v.DesiredPolicy = concurrencyPolicy(9)
+			},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "as far as the fleet's budget permits"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
+		},
+		"the next plan waits for the budget": {
+			change: func(v *memberstatus.Input) {
+				v.PlanRefused, v.DesiredPolicy = true, concurrencyPolicy(9)
+			},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "is not planned yet: it would let the member run more than the fleet's budget counts"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
+		},
+		"the first plan waits for the budget": {
+			change:    func(v *memberstatus.Input) { v.PlanRefused, v.Plan = true, nil },
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "the first plan waits: it would let the member run more"}},
+			wantReady: metav1.ConditionUnknown, wantWhy: v1alpha1.ReasonUnknown,
+		},
+		"the API server refuses the next plan": {
+			change:    func(v *memberstatus.Input) { v.InvalidPlan = "spec.policy: Too many: 65" },
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "refuses the next plan, so nothing new reaches the member: spec.policy: Too many: 65"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
+		},
 
 		"over its budget": {
 			change:    func(v *memberstatus.Input) { v.Report.Slots = 5 },

@@ -48,17 +48,22 @@ func TestWindowThatHasOpenedIsNoWait(t *testing.T) {
 		opensAt    time.Time
 		fromHub    bool
 		wantStates string
+		reason     v1alpha1.Reason
 	}{
-		"it opens":                       {now.Add(time.Hour), false, "canary=PP eu=."},
-		"it has just opened":             {now, false, "canary=P. eu=."},
-		"less than a deadline ago":       {now.Add(time.Second - deadline), false, "canary=P. eu=."},
-		"a deadline ago":                 {now.Add(-deadline - time.Second), false, "canary=T. eu=."},
-		"by the hub, less than that ago": {now.Add(time.Second - deadline), true, "canary=P. eu=."},
-		"by the hub, a deadline ago":     {now.Add(-deadline - time.Second), true, "canary=T. eu=."},
-		"no time":                        {time.Time{}, false, "canary=T. eu=."},
+		"it opens":                                    {now.Add(time.Hour), false, "canary=PP eu=.", v1alpha1.ReasonWaitingForWindow},
+		"it has just opened":                          {now, false, "canary=P. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"less than a deadline ago":                    {now.Add(time.Second - deadline), false, "canary=P. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"a deadline ago":                              {now.Add(-deadline - time.Second), false, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"by the hub, less than that ago":              {now.Add(time.Second - deadline), true, "canary=P. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"by the hub, a deadline ago":                  {now.Add(-deadline - time.Second), true, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"no time":                                     {time.Time{}, false, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"it opens in a year, only by the member":      {now.Add(365 * 24 * time.Hour), false, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
+		"it opens in a year, by the hub":              {now.Add(365 * 24 * time.Hour), true, "canary=PP eu=.", v1alpha1.ReasonWaitingForWindow},
+		"it has just opened, and it waits for others": {now, false, "canary=T. eu=.", v1alpha1.ReasonWaitingForSlot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P. eu=."), tt.opensAt, "canary-0")
+			v.Clusters[0].Report.Reason = tt.reason
 			if tt.fromHub {
 				v.Clusters[0].Report.OpensAt, v.Clusters[0].WindowOpensAt = time.Time{}, tt.opensAt
 			}

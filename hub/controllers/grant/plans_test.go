@@ -152,3 +152,22 @@ func TestHeldPolicyCountsAsTheFleetsAtMost(t *testing.T) {
 	budget.RecordSuperseded(replaced, held, nil)
 	assert.Equal(t, int32(256), budget.UnacknowledgedBounds(replaced).Concurrency, "the hub's own word")
 }
+
+// Nor does such a plan before the cache shows it.
+func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
+	s := newTestHub(t, "a")
+	before := s.getPlan("a")
+	held := unlimitedPlan(before)
+	held.Spec.Policy, held.Spec.HeldPolicy = map[string]string{"concurrency": "256"}, "hash"
+	require.True(t, s.Shares.AdmitPlan(held, before), "there is no budget yet")
+	inForce, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "2", "fleetConcurrency": "4"})
+	require.Empty(t, errs)
+	state := &memberState{member: &v1alpha1.MemberCluster{}, root: s.reports["a"], plan: before, intents: s.Shares.pendingIntents("a", before)}
+	require.Len(t, state.intents, 1)
+	f := (&policyCache{}).buildFacts(state, inForce, nil, time.Now())
+	assert.Equal(t, int32(2), f.SupersededPolicy.Concurrency)
+
+	s.applyPolicy(policyOfFour)
+	s.reconcile()
+	assert.False(t, s.Shares.AdmitPlan(held, held), "it is planned again with the budget's limits")
+}

@@ -145,9 +145,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		d = decide(known)
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
 	}
+	return r.write(ctx, member, known, d)
+}
+
+// write carries out a decision. A plan that the API server refuses is tried again, and freezes nothing
+// else of the status.
+func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, known snapshot, d decision) (ctrl.Result, error) {
 	applyErr := r.apply(ctx, member, d)
 	if apierrors.IsInvalid(applyErr) {
-		// What else the status says must not freeze with the plan.
 		known.mayPlan, known.invalidPlan = false, applyErr.Error()
 		d = decide(known)
 	} else if applyErr != nil {

@@ -1,0 +1,57 @@
+package planner
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/metrics"
+)
+
+// What a member says may lead to a plan that the API server refuses. Its status must not freeze with
+// that: it says whether the member is silent, and what it takes beyond its grants.
+func TestRefusedPlanFreezesNoStatus(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	known := settledMember(t)
+	refusal := apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterPlan").GroupKind(), v1alpha1.MailboxName,
+		field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)})
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if _, isPlan := o.(*v1alpha1.ClusterPlan); isPlan {
+				return refusal
+			}
+			return c.Create(ctx, o, options...)
+		},
+	})
+	r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry())}
+	member := &v1alpha1.MemberCluster{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
+	known.member = member
+	d := decide(known)
+	require.NotNil(t, d.plan)
+	_, err := r.write(t.Context(), member, known, d)
+	require.ErrorContains(t, err, "Too many", "it is tried again")
+
+	stored := &v1alpha1.MemberCluster{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(member), stored))
+	acknowledged := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
+	require.NotNil(t, acknowledged)
+	assert.Contains(t, acknowledged.Message, "refuses the next plan")
+	assert.NotNil(t, meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionAgentHealthy))
+	assert.Nil(t, stored.Status.Plan)
+}

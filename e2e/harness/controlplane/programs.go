@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	portAttempts     = 5
-	apiServerTimeout = 90 * time.Second
+	portAttempts = 5
+	// apiServerTimeout ends a start that hangs. Four packages start control planes on two cores.
+	apiServerTimeout = 5 * time.Minute
 
 	// MutatingAdmissionVariable has API servers serve MutatingAdmissionPolicy of the version that
 	// it names: v1beta1 exists from Kubernetes 1.34 on, and 1.36 is the first that serves any by

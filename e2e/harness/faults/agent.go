@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,10 +49,6 @@ func RunAgent(ctx context.Context, s *testenv.Env, h WriteHooks, o program.Optio
 	return a, nil
 }
 
-// stableLeaseDuration keeps a leader the leader: a busy machine loses a shorter Lease, and
-// no kubelet restarts the agent.
-const stableLeaseDuration = 30 * time.Second
-
 // StartAgent runs an agent until the test ends at the latest.
 func StartAgent(t *testing.T, s *testenv.Env, h WriteHooks, args ...string) *FaultyAgent {
 	t.Helper()
@@ -72,7 +67,7 @@ func startAgent(t *testing.T, s *testenv.Env, h WriteHooks, o program.Options) *
 // rather than waiting for it to expire.
 func StartLeader(t *testing.T, s *testenv.Env, h WriteHooks, args ...string) *FaultyAgent {
 	t.Helper()
-	return startLeader(t, s, h, program.Options{LeaseDuration: stableLeaseDuration, Args: args})
+	return startLeader(t, s, h, program.Options{LeaseDuration: program.StableLease, Args: args})
 }
 
 func startLeader(t *testing.T, s *testenv.Env, h WriteHooks, o program.Options) *FaultyAgent {

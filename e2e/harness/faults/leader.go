@@ -61,7 +61,7 @@ func (h *FrozenLeader) StartSuccessor(t *testing.T) *FaultyAgent {
 	t.Helper()
 	frozen := program.AgentLeaseHolder(t.Context(), h.env.Client())
 	require.NoError(t, program.DeleteAgentLease(t.Context(), h.env.Client()))
-	a := startAgent(t, h.env, WriteHooks{}, program.Options{LeaseDuration: stableLeaseDuration})
+	a := startAgent(t, h.env, WriteHooks{}, program.Options{LeaseDuration: program.StableLease})
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		holder := program.AgentLeaseHolder(t.Context(), h.env.Client())
 		return holder != "" && holder != frozen

@@ -148,9 +148,6 @@ func (m *Member) openLink(hub *controlplane.ControlPlane) (err error) {
 
 // StartAgent starts the member's agent. It takes the Lease of an agent that was killed at once.
 func (m *Member) StartAgent(ctx context.Context, args ...string) (err error) {
-	if err := program.DeleteAgentLease(ctx, m); err != nil {
-		return err
-	}
 	m.Agent, err = m.RunAgent(ctx, program.Options{Args: args})
 	return err
 }
@@ -165,14 +162,10 @@ func (m *Member) RunAgent(ctx context.Context, o program.Options) (*program.Agen
 	if m.AgentProxy != nil && o.ConfigureClient == nil {
 		o.ConfigureClient = m.AgentProxy.Redirect
 	}
-	o.LeaseDuration, o.Log = leaseDuration, os.Getenv("OT_FLEET_AGENT_LOG")
+	o.LeaseDuration, o.Log = program.StableLease, os.Getenv("OT_FLEET_AGENT_LOG")
 	o.Args = append([]string{"--report-heartbeat=" + heartbeat.String()}, o.Args...)
 	return program.StartAgent(ctx, m.ControlPlane, o)
 }
-
-// leaseDuration is that of programs that nobody waits for: a busy machine loses a shorter Lease, and
-// then they exit. A kubelet would start them again.
-const leaseDuration = time.Minute
 
 // Ledger returns the status of the member's SyncLedger; the zero value for none.
 func (m *Member) Ledger(t *testing.T) v1alpha1.SyncLedgerStatus {

@@ -161,11 +161,10 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Pause stops the process with SIGSTOP and returns when it no longer runs. Its descendants
+// Pause stops the process with SIGSTOP and returns when it no longer runs: a busy machine may take
+// long to tell it. Its descendants
 // continue: a child stopped between fork and exec would keep its parent from stopping.
 func (p *Process) Pause(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("pausing %s (process %d): %w", p.name, p.Pid(), err)
 	}

@@ -19,6 +19,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// answerPatience is as long as tests wait for anything.
+const answerPatience = 3 * time.Minute
+
 // apiReader reads what a hub serves, with the permissions of its token.
 type apiReader struct {
 	hub    *Hub
@@ -29,7 +32,7 @@ type apiReader struct {
 func newAPIReader(h *Hub, token string) *apiReader {
 	// The certificate is self-signed.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
-	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
+	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: answerPatience}}
 }
 
 // bearer adds a token to each request.

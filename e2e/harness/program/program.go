@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -48,12 +50,16 @@ type Program struct {
 // builtFrom is the folder of a checkout and the version that is stamped into a program.
 type builtFrom struct{ checkout, version string }
 
+// StableLease is one that no stall of a busy machine makes its leader lose: it would exit, and no
+// kubelet restarts it. Who starts with it takes the Lease from a program that is dead.
+const StableLease = time.Hour
+
 // Options of one process.
 type Options struct {
 	// ConfigureClient changes the program's client configuration, such as to route it
 	// through a proxy.
 	ConfigureClient func(*rest.Config)
-	// LeaseDuration of the leader.
+	// LeaseDuration of the leader. StableLease is for a program that no other one waits for.
 	LeaseDuration time.Duration
 	// Log is the log file; by default in the control plane's Dir.
 	Log string
@@ -151,6 +157,15 @@ func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Op
 	if o.LeaseDuration == 0 {
 		o.LeaseDuration = p.LeaseDuration
 	}
+	if o.LeaseDuration == StableLease {
+		c, err := client.New(cp.Config(), client.Options{})
+		if err != nil {
+			return nil, "", fmt.Errorf("making a client for the Lease of %s: %w", p.Name, err)
+		}
+		if err := p.deleteLease(ctx, c); err != nil {
+			return nil, "", fmt.Errorf("taking over the Lease of %s: %w", p.Name, err)
+		}
+	}
 	if o.Log == "" {
 		o.Log = filepath.Join(cp.Dir(), p.Name+".log")
 	}
@@ -167,8 +182,8 @@ func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Op
 			"--metrics-bind-address=" + metrics,
 			"--health-probe-bind-address=0",
 			"--leader-elect-lease-duration=" + o.LeaseDuration.String(),
-			"--leader-elect-renew-deadline=" + (o.LeaseDuration * 2 / 3).String(),
-			"--leader-elect-retry-period=" + (o.LeaseDuration / 8).String(),
+			"--leader-elect-renew-deadline=" + (o.LeaseDuration - min(o.LeaseDuration/3, 5*time.Second)).String(),
+			"--leader-elect-retry-period=" + min(o.LeaseDuration/8, 5*time.Second).String(),
 		}, o.Args...),
 		Env:     o.Env,
 		LogFile: o.Log,

@@ -139,10 +139,9 @@ func RunTestsWith(m *testing.M, start func(context.Context) (stop func() error, 
 	}())
 }
 
-// StartAgent starts the agent with a long Lease: a busy machine loses a shorter one, no kubelet
-// restarts the agent, and no other agent waits for it.
+// StartAgent starts the agent.
 func (s *Env) StartAgent() (err error) {
-	s.Agent, err = program.StartAgent(context.Background(), s.ControlPlane, program.Options{LeaseDuration: time.Minute, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
+	s.Agent, err = program.StartAgent(context.Background(), s.ControlPlane, program.Options{LeaseDuration: program.StableLease, Log: os.Getenv("OT_FLEET_AGENT_LOG")})
 	return err
 }
 

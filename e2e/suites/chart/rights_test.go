@@ -370,7 +370,7 @@ func (s *helmCluster) requireMissingRightsReported(t *testing.T, upgrade func())
 	port, err := process.FreePort()
 	require.NoError(t, err)
 	probes := fmt.Sprintf("127.0.0.1:%d", port)
-	current, err := program.StartAgent(t.Context(), s.plane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--health-probe-bind-address=" + probes}})
+	current, err := program.StartAgent(t.Context(), s.plane, program.Options{LeaseDuration: program.StableLease, Args: []string{"--health-probe-bind-address=" + probes}})
 	require.NoError(t, err)
 	t.Cleanup(current.Kill)
 	t.Cleanup(func() {

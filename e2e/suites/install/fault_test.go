@@ -61,7 +61,7 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 
 	// Neither a change of the MemberCluster nor a restarted hub is a reason for another attempt.
 	s.setAnnotation(t, "example.com/touch", t.Name())
-	require.NoError(t, s.Hub.Stop(time.Minute))
+	require.NoError(t, s.Hub.Stop(testenv.Patience))
 	var err error
 	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)

@@ -135,7 +135,10 @@ func (s *testHub) throughProxy() *rest.Config {
 }
 
 func (s *testHub) StartHub(ctx context.Context, version string) (*program.Hub, error) {
-	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+	if err := program.DeleteHubLease(ctx, s.hubPlane); err != nil {
+		return nil, err
+	}
+	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{LeaseDuration: time.Minute, Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--cluster-api-namespaces=" + capiNamespace, "--cluster-api-own-names=" + capiNamespace, "--cluster-api-label-prefixes=" + v1alpha1.LabelInstallAgent,
 		"--install-agents", "--install-backoff=" + backoff.String(),
 	}})

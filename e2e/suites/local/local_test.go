@@ -107,12 +107,15 @@ func (f *processFleet) start(ctx context.Context) (err error) {
 }
 
 func (f *processFleet) startAgent(ctx context.Context, m *member.Member) (err error) {
-	f.agents[m.Name()], err = program.StartAgent(ctx, m.ControlPlane, program.Options{LeaseDuration: 15 * time.Second, Args: []string{"--report-heartbeat=2s"}})
+	f.agents[m.Name()], err = program.StartAgent(ctx, m.ControlPlane, program.Options{LeaseDuration: program.StableLease, Args: []string{"--report-heartbeat=2s"}})
 	return err
 }
 
 func (f *processFleet) startHub(ctx context.Context) (err error) {
-	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	if err := program.DeleteHubLease(ctx, f.hubClient); err != nil {
+		return err
+	}
+	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{LeaseDuration: time.Minute, Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	return err
 }
 

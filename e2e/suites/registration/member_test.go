@@ -27,8 +27,6 @@ import (
 // the agent and its own API server; nil for none.
 func (s *testFleet) startAgent(t *testing.T, memberProxy *faults.Proxy, args ...string) *program.Agent {
 	t.Helper()
-	// The last leader is dead or paused.
-	require.NoError(t, program.DeleteAgentLease(t.Context(), s.member))
 	o := program.Options{Args: args}
 	if memberProxy != nil {
 		o.ConfigureClient = memberProxy.Redirect

@@ -106,7 +106,7 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	testenv.RunInTurn(t, 1)
 	ns := createImages(t, 3)
 	// Long Leases: no leader loses its Lease for another reason.
-	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s"}
+	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=59m"}
 	leads := startReporterWithHook(t, nil, args...)
 	awaitSettledImages(t, ns, 3)
 	standby := startReporterWithHook(t, nil, args...)
@@ -120,6 +120,7 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	assert.Equal(t, before.root.Root.BootID, readReport(t).root.Root.BootID)
 
 	leads.killAndWait()
+	require.NoError(t, program.DeleteAgentLease(t.Context(), env.Client()))
 	after := awaitReport(t, "the other reports", func(r storedReport) bool { return r.root.Root.BootID != before.root.Root.BootID })
 	assert.Greater(t, after.root.Sequence, before.root.Sequence)
 	assert.Equal(t, before.pageVersions(), after.pageVersions())

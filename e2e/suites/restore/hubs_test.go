@@ -25,7 +25,7 @@ func (f *testFleet) startHub(t *testing.T, redirect func(*rest.Config), args ...
 	t.Helper()
 	h, err := f.RunHub(t.Context(), program.Options{ConfigureClient: redirect, LeaseDuration: hubLeaseDuration, Args: args})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Stop(time.Minute)) })
+	t.Cleanup(func() { require.NoError(t, h.Stop(testenv.Patience)) })
 	return h
 }
 

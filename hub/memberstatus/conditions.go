@@ -251,6 +251,22 @@ func (s *statusBuilder) agentHealthy() conditionState {
 	}
 }
 
+// planThatStays says what the member has while its policy is refused.
+func (s *statusBuilder) planThatStays() string {
+	if s.Plan == nil {
+		return "It has no plan" + s.waitingPlan()
+	}
+	return "The previous plan stays" + s.waitingPlan()
+}
+
+// waitingPlan says why the next plan is not written; empty for no reason.
+func (s *statusBuilder) waitingPlan() string {
+	if !s.PlanRefused {
+		return ""
+	}
+	return "; the next plan waits: " + planRefusedMessage
+}
+
 // heldWithinBudget says what a held policy has of the ConfigMap's.
 func heldWithinBudget(data map[string]string) string {
 	if _, limited := data[apipolicy.KeySafeConcurrency]; !limited {
@@ -267,7 +283,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case s.Holder != "":
 		return s.duplicateClusterState()
 	case len(s.PolicyErrors) > 0:
-		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the overrides of this member contradict each other (%s): %s. The previous plan stays", s.PolicySource, policy.FormatErrors(s.PolicyErrors))
+		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the overrides of this member contradict each other (%s): %s. %s", s.PolicySource, policy.FormatErrors(s.PolicyErrors), s.planThatStays())
 	case plan == nil && s.DesiredPolicy == nil:
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "%s", s.noPolicyMessage())
 	case plan == nil && s.OtherClusterUID != "":
@@ -284,7 +300,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
 	case plan.HeldPolicy != "":
 		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s)%s, "+
-			"and the policy of the hub's ConfigMap (%s) is held back until that changes", cmp.Or(plan.PolicySource, "of unknown source"), heldWithinBudget(plan.Policy), cmp.Or(s.PolicySource, "nothing yet"))
+			"and the policy of the hub's ConfigMap (%s) is held back until that changes%s", cmp.Or(plan.PolicySource, "of unknown source"), heldWithinBudget(plan.Policy), cmp.Or(s.PolicySource, "nothing yet"), s.waitingPlan())
 	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):

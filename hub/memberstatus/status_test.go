@@ -344,6 +344,14 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "is not planned yet: it would let the member run more than the fleet's budget counts"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
+		"held, and the next plan waits for the budget": {
+			change: func(v *memberstatus.Input) {
+				v.Plan = withHeldPolicy(v.Plan, concurrencyPolicy(9))
+				v.PlanRefused, v.DesiredPolicy = true, concurrencyPolicy(9)
+			},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "until that changes; the next plan waits: it would let the member run more"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
+		},
 		"the first plan waits for the budget": {
 			change:    func(v *memberstatus.Input) { v.PlanRefused, v.Plan = true, nil },
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "the first plan waits: it would let the member run more"}},

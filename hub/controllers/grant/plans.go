@@ -34,14 +34,14 @@ type planIntent struct {
 // no plan is admitted, since the allocation could not count it.
 //
 // An admitted plan is annotated with this process, so that the writes of earlier leaders
-// conflict.
-func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
+// conflict. busy: it is not admitted only because an allocation is running.
+func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) (admitted, busy bool) {
 	bounds, _ := budget.ParseBounds(next.Spec.Policy)
 	member, _ := report.MemberForNamespace(next.Namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.allocating || !s.isCounted(member, bounds, before, next.Spec.HeldPolicy != "") {
-		return false
+	if !s.isCounted(member, bounds, before, next.Spec.HeldPolicy != "") || s.allocating {
+		return false, s.allocating
 	}
 	if s.intents == nil {
 		s.intents = map[string][]planIntent{}
@@ -52,7 +52,7 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) bool {
 	if s.challenge != "" {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationPlanner, s.challenge)
 	}
-	return true
+	return true, false
 }
 
 // isCounted reports whether what a plan allows is counted, or may be from now on.
@@ -80,13 +80,6 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 		// A restored hub continues with the policy that the member has.
 		return memberShare.reportedBounds != nil && b.IsWithin(*memberShare.reportedBounds)
 	}
-}
-
-// IsAllocating reports whether plans are not admitted only because an allocation is running.
-func (s *Shares) IsAllocating() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.allocating
 }
 
 // setChallenge sets the identity of this process.

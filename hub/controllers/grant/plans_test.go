@@ -22,6 +22,12 @@ func unlimitedPlan(before *v1alpha1.ClusterPlan) *v1alpha1.ClusterPlan {
 	return next
 }
 
+// admitPlan reports whether a plan is admitted.
+func (s *testHub) admitPlan(next, before *v1alpha1.ClusterPlan) bool {
+	admitted, _ := s.Shares.AdmitPlan(next, before)
+	return admitted
+}
+
 func limitedPlan(before *v1alpha1.ClusterPlan, safe int) *v1alpha1.ClusterPlan {
 	next := unlimitedPlan(before)
 	next.Spec.Policy["safeConcurrency"] = strconv.Itoa(safe)
@@ -74,17 +80,17 @@ func TestPlanCountsBeforeItIsWritten(t *testing.T) {
 	s.reconcile()
 	before := s.getPlan("a")
 	next := unlimitedPlan(before)
-	require.True(t, s.Shares.AdmitPlan(next, before))
+	require.True(t, s.admitPlan(next, before))
 	s.policy.policy = limited
 	s.reportDemand("b", 0, 4)
 	s.reconcile()
 	assert.Equal(t, int32(9), s.Shares.ForMember("a").Held)
 	assert.Nil(t, s.getGrant("b").Limits)
 
-	assert.False(t, s.Shares.AdmitPlan(unlimitedPlan(s.getPlan("b")), s.getPlan("b")), "there is a budget by now")
+	assert.False(t, s.admitPlan(unlimitedPlan(s.getPlan("b")), s.getPlan("b")), "there is a budget by now")
 	require.NoError(t, s.live.Update(t.Context(), next))
 	last := limitedPlan(next, 0)
-	require.True(t, s.Shares.AdmitPlan(last, next))
+	require.True(t, s.admitPlan(last, next))
 	require.NoError(t, s.live.Update(t.Context(), last))
 	s.reports["a"].Report.Plan = &last.Spec.PlanVersion
 	s.reportDemand("a", 0, 0)
@@ -102,18 +108,20 @@ func TestAdmitPlan(t *testing.T) {
 	safe, known := s.Shares.SafeShare("a")
 	require.True(t, known)
 	require.Equal(t, int32(2), safe)
-	assert.True(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before))
-	assert.True(t, s.Shares.AdmitPlan(limitedPlan(before, 1), before))
-	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 3), before), "there is no room for that")
-	assert.False(t, s.Shares.AdmitPlan(unlimitedPlan(before), before))
-	assert.True(t, s.Shares.AdmitPlan(unlimitedPlan(before), unlimitedPlan(before)), "it allows no more than the one before")
+	assert.True(t, s.admitPlan(limitedPlan(before, 2), before))
+	assert.True(t, s.admitPlan(limitedPlan(before, 1), before))
+	assert.False(t, s.admitPlan(limitedPlan(before, 3), before), "there is no room for that")
+	assert.False(t, s.admitPlan(unlimitedPlan(before), before))
+	assert.True(t, s.admitPlan(unlimitedPlan(before), unlimitedPlan(before)), "it allows no more than the one before")
 	marked := limitedPlan(before, 0)
 	marked.Annotations = nil
-	require.True(t, s.Shares.AdmitPlan(marked, before))
+	require.True(t, s.admitPlan(marked, before))
 	assert.Equal(t, "first", marked.Annotations[annotationPlanner])
 
 	s.Shares.beginAllocation()
-	assert.False(t, s.Shares.AdmitPlan(limitedPlan(before, 2), before), "it could no longer be counted")
+	admitted, busy := s.Shares.AdmitPlan(limitedPlan(before, 2), before)
+	assert.False(t, admitted, "it could no longer be counted")
+	assert.True(t, busy, "it is no reason to tell anybody")
 	s.reconcile()
 
 	// A restored hub continues with the policy that the member has.
@@ -122,11 +130,11 @@ func TestAdmitPlan(t *testing.T) {
 	s.reconcile()
 	held := unlimitedPlan(before)
 	held.Spec.Policy["concurrency"] = "7"
-	assert.True(t, s.Shares.AdmitPlan(held, before))
+	assert.True(t, s.admitPlan(held, before))
 	held.Spec.Policy["concurrency"] = "8"
-	assert.False(t, s.Shares.AdmitPlan(held, before))
+	assert.False(t, s.admitPlan(held, before))
 	held.Spec.Policy["concurrency"], held.Spec.HeldPolicy = "7", "hash"
-	assert.False(t, s.Shares.AdmitPlan(held, before), "only the member says that it had this policy")
+	assert.False(t, s.admitPlan(held, before), "only the member says that it had this policy")
 }
 
 // A plan with a policy that only the member says it had costs the others no more than the fleet's
@@ -159,7 +167,7 @@ func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
 	before := s.getPlan("a")
 	held := unlimitedPlan(before)
 	held.Spec.Policy, held.Spec.HeldPolicy = map[string]string{"concurrency": "256"}, "hash"
-	require.True(t, s.Shares.AdmitPlan(held, before), "there is no budget yet")
+	require.True(t, s.admitPlan(held, before), "there is no budget yet")
 	inForce, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "2", "fleetConcurrency": "4"})
 	require.Empty(t, errs)
 	state := &memberState{member: &v1alpha1.MemberCluster{}, root: s.reports["a"], plan: before, intents: s.Shares.pendingIntents("a", before)}
@@ -169,5 +177,5 @@ func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
 
 	s.applyPolicy(policyOfFour)
 	s.reconcile()
-	assert.False(t, s.Shares.AdmitPlan(held, held), "it is planned again with the budget's limits")
+	assert.False(t, s.admitPlan(held, held), "it is planned again with the budget's limits")
 }

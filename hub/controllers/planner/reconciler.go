@@ -136,10 +136,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if d.withdrawMailbox && !r.Shares.MayRemove(member) {
 		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
 	}
-	if d.plan != nil && !r.Shares.AdmitPlan(d.plan, known.plan) {
-		if r.Shares.IsAllocating() {
-			return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
-		}
+	admitted, busy := true, false
+	if d.plan != nil {
+		admitted, busy = r.Shares.AdmitPlan(d.plan, known.plan)
+	}
+	switch {
+	case busy:
+		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
+	case !admitted:
 		// Meanwhile the status says what is in force: the plan may wait for a person.
 		known.mayPlan, known.planRefused = false, true
 		d = decide(known)

@@ -75,7 +75,9 @@ func (d *decider) awaitDeletionTime(notBefore time.Time) (due bool) {
 	case left > 0:
 		d.requeueWithin(left)
 	case left+d.ClockAhead > 0:
-		d.decision.AwaitsServerClock, d.decision.DeleteNotBefore = true, notBefore
+		if !d.decision.DeleteImage { // otherwise it is deleted for another reason
+			d.decision.AwaitsServerClock, d.decision.DeleteNotBefore = true, notBefore
+		}
 		d.requeueWithin(min(left+d.ClockAhead, ClockRecheckInterval)) // it may be corrected before
 	default:
 		return true

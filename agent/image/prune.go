@@ -132,7 +132,7 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 		d.requeueWithin(0) // Pending is stored, and visible, before the deletion
 	case !d.requireLive():
 	case !d.decision.DeleteImage: // otherwise the image expires without the prune
-		d.decision.DeleteImage, d.decision.Pruned, d.decision.DeleteNotBefore = true, true, until.Time
+		d.decision.DeleteImage, d.decision.Pruned, d.decision.DeleteNotBefore, d.decision.AwaitsServerClock = true, true, until.Time, false
 	}
 }
 
@@ -141,7 +141,7 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 func (d *decider) openUndoWindow(requested *v1alpha1.PlannedPrune) {
 	until := d.now
 	if window := requested.UndoWindow.Duration; window > 0 {
-		until = metav1.NewTime(d.Now.UTC().Add(window + time.Second - 1).Truncate(time.Second))
+		until = metav1.NewTime(d.plausibleNow().UTC().Add(window + time.Second - 1).Truncate(time.Second))
 	}
 	d.rememberReplacedPrune(requested.UID)
 	d.status.Prune = &v1alpha1.PruneStatus{

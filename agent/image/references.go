@@ -2,6 +2,7 @@ package image
 
 import (
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,25 +33,25 @@ func (d *decider) countReferences() {
 	if refs.Count > 0 {
 		refs.UnreferencedSince = nil
 	} else if refs.UnreferencedSince == nil {
-		refs.UnreferencedSince = d.latestKnownTime()
+		refs.UnreferencedSince = &metav1.Time{Time: d.plausibleNow().UTC().Truncate(time.Second)}
 	}
 	d.status.References = refs
 }
 
-// latestKnownTime returns now, or a later time that the image has: a node may boot with a clock of
-// long ago, and what waits from then on would end as soon as it is corrected.
-func (d *decider) latestKnownTime() *metav1.Time {
-	latest := d.now
-	known := []metav1.Time{d.Image.CreationTimestamp}
-	for i := range d.Image.Status.Conditions {
-		known = append(known, d.Image.Status.Conditions[i].LastTransitionTime)
+// plausibleNow returns now, or, where the image was created later than that, the latest time that it
+// has: a node may boot with a clock of long ago, and what waits from then on would end as soon as it
+// is corrected.
+func (d *decider) plausibleNow() time.Time {
+	latest := d.Image.CreationTimestamp.Time
+	if !latest.After(d.Now) {
+		return d.Now
 	}
-	for _, t := range known {
-		if t.After(latest.Time) {
+	for i := range d.Image.Status.Conditions {
+		if t := d.Image.Status.Conditions[i].LastTransitionTime.Time; t.After(latest) {
 			latest = t
 		}
 	}
-	return &latest
+	return latest
 }
 
 // pinsForAttempt returns what VirtualMachines are built from of an attempt.

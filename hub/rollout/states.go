@@ -109,12 +109,7 @@ func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 	if c.OnlineSince.After(since) {
 		since = c.OnlineSince
 	}
-	since = laterOf(since, c.WindowOpenedAt)
-	for _, opened := range []time.Time{c.reportedOpening(), c.WindowOpensAt} { // the MemberCluster's status says so a moment later
-		if !opened.After(e.Now) {
-			since = laterOf(since, opened)
-		}
-	}
+	since = laterOf(since, c.lastOpening(e.Now))
 	if since.IsZero() {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // the progressDeadline counts from then. Agents that know no windows call it a pause, and one of
 // the fleet-wide budget is the hub's alone.
 func (c *placedCluster) windowOf(now time.Time) time.Time {
-	if !c.reportsWindow() {
+	if !c.reportsWindow() || now.After(c.lastWindow()) {
 		return time.Time{}
 	}
 	if at := laterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
@@ -29,18 +29,39 @@ func (c *placedCluster) reportsWindow() bool {
 	return r.Exists && r.Revision == c.effective.Revision && r.ItemState != v1alpha1.PlanItemWaiting && waits
 }
 
-// maxReportedWait bounds for how long after the plan the hub waits for a window that only the member
-// says it has: one that always names a later one would hold its wave without end.
-const maxReportedWait = 31 * 24 * time.Hour
+// maxWindowWait bounds for how long after its plan a cluster waits for windows: one that always names
+// a later one, or says again and again that one has opened, would hold its wave without end.
+const maxWindowWait = 31 * 24 * time.Hour
+
+// lastWindow returns until when the cluster waits for windows.
+func (c *placedCluster) lastWindow() time.Time {
+	if c.PlannedAt.IsZero() {
+		return endOfTime
+	}
+	return c.PlannedAt.Add(maxWindowWait)
+}
 
 // reportedOpening returns when the window opens, or has just opened, that the member says the image
 // waits for; zero for none.
 func (c *placedCluster) reportedOpening() time.Time {
-	at := c.Report.OpensAt
-	if !c.reportsWindow() || !c.PlannedAt.IsZero() && at.After(c.PlannedAt.Add(maxReportedWait)) {
+	if !c.reportsWindow() {
 		return time.Time{}
 	}
-	return at
+	return c.Report.OpensAt
+}
+
+// lastOpening returns since when a cluster may import by its windows; zero for long.
+func (c *placedCluster) lastOpening(now time.Time) (since time.Time) {
+	// The MemberCluster's status says a moment later what has just opened.
+	for _, opened := range []time.Time{c.WindowOpenedAt, c.reportedOpening(), c.WindowOpensAt} {
+		if !opened.After(now) && opened.After(since) {
+			since = opened
+		}
+	}
+	if last := c.lastWindow(); since.After(last) {
+		return last
+	}
+	return since
 }
 
 // waitsForWindow reports whether a cluster in progress waits for a window.
@@ -84,5 +105,8 @@ func (e *evaluation) windowsMessage() string {
 	return fmt.Sprintf("%s %s for a window of the policy (%s); the first one opens at %s",
 		pluralClusters(e.counts.windowed), wait, e.clusterNames((*placedCluster).waitsForWindow), formatOpening(e.firstOpening()))
 }
+
+// endOfTime is later than what a report can say.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func formatOpening(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -57,8 +57,6 @@ func TestWindowThatHasOpenedIsNoWait(t *testing.T) {
 		"by the hub, less than that ago":              {now.Add(time.Second - deadline), true, "canary=P. eu=.", v1alpha1.ReasonWaitingForWindow},
 		"by the hub, a deadline ago":                  {now.Add(-deadline - time.Second), true, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
 		"no time":                                     {time.Time{}, false, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
-		"it opens in a year, only by the member":      {now.Add(365 * 24 * time.Hour), false, "canary=T. eu=.", v1alpha1.ReasonWaitingForWindow},
-		"it opens in a year, by the hub":              {now.Add(365 * 24 * time.Hour), true, "canary=PP eu=.", v1alpha1.ReasonWaitingForWindow},
 		"it has just opened, and it waits for others": {now, false, "canary=T. eu=.", v1alpha1.ReasonWaitingForSlot},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +69,26 @@ func TestWindowThatHasOpenedIsNoWait(t *testing.T) {
 			assert.Equal(t, tt.wantStates, formatStates(d))
 			if !tt.opensAt.After(now) {
 				assert.NotContains(t, d.Placed[0].Message, "opens at")
+			}
+		})
+	}
+}
+
+// A member that names a later window in each report, or says again and again that one has opened,
+// holds up its wave for a month.
+func TestWindowsAreWaitedForAMonth(t *testing.T) {
+	for name, change := range map[string]func(c *rollout.Cluster){
+		"opens tomorrow, by its report":         func(c *rollout.Cluster) { c.Report.OpensAt = now.Add(24 * time.Hour) },
+		"opens tomorrow, by its status":         func(c *rollout.Cluster) { c.Report.OpensAt, c.WindowOpensAt = time.Time{}, now.Add(24*time.Hour) },
+		"has just opened, by its report":        func(c *rollout.Cluster) { c.Report.OpensAt = now },
+		"has just opened, as its status stores": func(c *rollout.Cluster) { c.Report.OpensAt, c.WindowOpenedAt = time.Time{}, now },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for days, want := range map[time.Duration]string{30: "P", 33: "T"} {
+				v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P eu=."), now, "canary-0")
+				change(&v.Clusters[0])
+				v.Clusters[0].PlannedAt = now.Add(-days * 24 * time.Hour)
+				assert.Contains(t, formatStates(decideAndCheck(t, v)), "canary="+want, days)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
@@ -24,7 +25,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
 	}
-	for _, slot := range decision.Slots {
+	for _, slot := range inTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) string { return s.Image.Namespace }) {
 		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
 		facts, wasRead := found.facts[key]
@@ -64,7 +65,7 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 			return nil // the event of that write requeues the ledger
 		}
 	}
-	for _, obj := range found.toDelete {
+	for _, obj := range inTurn(&r.deletions, found.toDelete, client.Object.GetNamespace) {
 		if r.deletions.skips(obj.GetNamespace(), time.Now()) {
 			continue
 		}

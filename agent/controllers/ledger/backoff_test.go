@@ -15,65 +15,108 @@ import (
 	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
-var errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
+var (
+	errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
+	// errNoAnswer is what a client says whose own timeout ends before a webhook's.
+	errNoAnswer = errors.New("Client.Timeout exceeded while awaiting headers")
+)
 
-// askAll asks each namespace, in the same order in each reconcile, and returns when the worker is
-// done, and which it could serve.
-func askAll(b *namespaceBackoff, now time.Time, namespaces []string, latency map[string]time.Duration) (done time.Time, served map[string]bool) {
+// hostile is how requests in a namespace go.
+type hostile struct {
+	took time.Duration
+	err  error
+}
+
+// askAll asks each namespace, and returns when the worker is done, and which it could serve.
+func askAll(b *namespaceBackoff, now time.Time, namespaces []string, all map[string]hostile) (done time.Time, served map[string]bool) {
 	b.startReconcile(now)
 	served = map[string]bool{}
-	for _, namespace := range namespaces {
+	for _, namespace := range inTurn(b, namespaces, func(name string) string { return name }) {
 		if b.skips(namespace, now) {
 			continue
 		}
-		began := now
-		var err error
-		if took, fails := latency[namespace]; fails {
-			now, err = now.Add(took), errWebhook
-		}
-		b.record(namespace, err, began, now)
-		served[namespace] = err == nil
+		began, h := now, all[namespace]
+		now = now.Add(h.took)
+		b.record(namespace, h.err, began, now)
+		served[namespace] = h.err == nil
 	}
 	return now, served
 }
 
-// However many namespaces fail, and however late, another one behind them is served after as many
-// reconciles as it takes to ask each of them once.
-func TestFailingNamespacesHoldUpNoOther(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		latency := map[string]time.Duration{}
-		var namespaces []string
-		for i := range rapid.IntRange(0, 40).Draw(t, "failing") {
-			namespaces = append(namespaces, fmt.Sprint("failing-", i))
-			latency[namespaces[i]] = time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second
+func drawHostile(t *rapid.T) (namespaces []string, all map[string]hostile) {
+	all = map[string]hostile{}
+	for i := range rapid.IntRange(0, 40).Draw(t, "hostile") {
+		namespaces = append(namespaces, fmt.Sprint("hostile-", i))
+		all[namespaces[i]] = hostile{
+			time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second,
+			rapid.SampledFrom([]error{errWebhook, errNoAnswer, nil}).Draw(t, "error"),
 		}
+	}
+	return namespaces, all
+}
+
+// However many namespaces hold up or refuse requests, another one is served in the next reconcile
+// where they have been asked before; at the latest after as many as it takes to ask each of them once,
+// also if it has failed once itself.
+func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		namespaces, all := drawHostile(t)
 		namespaces = append(namespaces, "other")
 		var b namespaceBackoff
 		now := apitest.Epoch
-		for range 2*len(latency)/maxFailuresPerReconcile + 1 {
-			done, served := askAll(&b, now, namespaces, latency)
+		hasFailed := rapid.Bool().Draw(t, "it has failed once")
+		known := rapid.Bool().Draw(t, "they have all been asked before")
+		if known {
+			for range len(all) + 1 {
+				done, _ := askAll(&b, now, namespaces[:len(all)], all)
+				now = done.Add(minNamespaceDelay)
+			}
+		}
+		if hasFailed {
+			b.record("other", errNoAnswer, now, now)
+		}
+		for range len(all) + 2 {
+			done, served := askAll(&b, now, namespaces, all)
 			if served["other"] {
 				return
 			}
+			require.False(t, known && !hasFailed, "it goes first")
 			require.Positive(t, b.requeueAfter, "it is asked again")
-			require.LessOrEqual(t, b.requeueAfter, maxNamespaceDelay)
-			now = done.Add(minNamespaceDelay)
+			now = done.Add(max(b.requeueAfter, minNamespaceDelay))
 		}
 		t.Fatal("the other namespace starves")
 	})
 }
 
-// A webhook that never answers takes a small part of the worker's time.
-func TestSlowFailuresTakeLittleTime(t *testing.T) {
-	var b namespaceBackoff
-	now, busy := apitest.Epoch, time.Duration(0)
-	end := now.Add(2 * time.Hour)
-	for now.Before(end) {
-		done, _ := askAll(&b, now, []string{"slow"}, map[string]time.Duration{"slow": 30 * time.Second})
-		busy += done.Sub(now)
-		now = done.Add(max(b.requeueAfter, time.Second))
+// A reconcile ends soon, whatever webhooks do: then slots are freed, and given to others.
+func TestReconcileEndsInBoundedTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		namespaces, all := drawHostile(t)
+		done, _ := askAll(&namespaceBackoff{}, apitest.Epoch, namespaces, all)
+		require.Less(t, done.Sub(apitest.Epoch), maxRequestTime+31*time.Second)
+	})
+}
+
+// Webhooks that hold up each request, with whatever result, take a small part of the worker's time.
+func TestSlowNamespacesTakeLittleTime(t *testing.T) {
+	for name, err := range map[string]error{"refused": errWebhook, "no answer": errNoAnswer, "admitted": nil} {
+		t.Run(name, func(t *testing.T) {
+			all := map[string]hostile{}
+			var namespaces []string
+			for i := range 4 {
+				namespaces = append(namespaces, fmt.Sprint("slow-", i))
+				all[namespaces[i]] = hostile{30 * time.Second, err}
+			}
+			var b namespaceBackoff
+			now, busy := apitest.Epoch, time.Duration(0)
+			for end := now.Add(4 * time.Hour); now.Before(end); {
+				done, _ := askAll(&b, now, namespaces, all)
+				busy += done.Sub(now)
+				now = done.Add(max(b.requeueAfter, time.Second))
+			}
+			assert.Less(t, busy, time.Hour)
+		})
 	}
-	assert.Less(t, busy, 10*time.Minute)
 }
 
 func TestNamespaceBackoff(t *testing.T) {
@@ -87,9 +130,11 @@ func TestNamespaceBackoff(t *testing.T) {
 		"first failure":         {results: []error{errWebhook}, wantWait: minNamespaceDelay},
 		"third failure":         {results: []error{errWebhook, errWebhook, errWebhook}, wantWait: 4 * minNamespaceDelay},
 		"after a success":       {results: []error{errWebhook, errWebhook, nil, errWebhook}, wantWait: minNamespaceDelay},
-		"late answer":           {results: []error{errWebhook}, took: 10 * time.Second, wantWait: 200 * time.Second},
-		"a stalled API server":  {results: []error{stall}, took: 30 * time.Second, wantWait: maxUnansweredDelay},
-		"no answer":             {results: []error{errors.New("connection refused")}, wantWait: minNamespaceDelay},
+		"late refusal":          {results: []error{errWebhook}, took: 10 * time.Second, wantWait: 200 * time.Second},
+		"late success":          {results: []error{nil}, took: 10 * time.Second, wantWait: 200 * time.Second},
+		"a stalled API server":  {results: []error{stall}, took: 30 * time.Second, wantWait: firstUnansweredDelay},
+		"it never answers":      {results: slices.Repeat([]error{stall}, 10), took: 30 * time.Second, wantWait: maxUnansweredDelay},
+		"no answer":             {results: []error{errNoAnswer}, wantWait: minNamespaceDelay},
 		"many failures at once": {results: slices.Repeat([]error{errWebhook}, 40), wantWait: maxNamespaceDelay},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package trigger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,52 +19,93 @@ import (
 
 var errHeldUp = errors.New("failed calling webhook")
 
-// runWorkers has workers take requests in turn until all others but those of hostile namespaces were
-// reconciled, and returns how long that took.
-func runWorkers(t *testing.T, isolate func(reconcile.Reconciler) reconcile.Reconciler, workers int, latency map[string]time.Duration, honest int) time.Duration {
-	t.Helper()
-	began := time.Now()
-	requests := make(chan ctrl.Request)
-	var done atomic.Int32
-	var running sync.WaitGroup
+const testWorkers = 4
+
+// workerLoad has workers take requests of some namespaces again and again, several at a time of each,
+// as a queue does that always has some.
+type workerLoad struct {
+	latency map[string]time.Duration
+	atOnce  int
+	served  map[string]*atomic.Int32
+}
+
+func (l *workerLoad) run(ctx context.Context, isolate func(reconcile.Reconciler) reconcile.Reconciler) {
 	r := isolate(reconcile.Func(func(_ context.Context, request ctrl.Request) (ctrl.Result, error) {
-		if held, isHostile := latency[request.Namespace]; isHostile {
-			time.Sleep(held)
+		held := l.latency[request.Namespace]
+		time.Sleep(held + time.Millisecond)
+		l.served[request.Namespace].Add(1)
+		if held > 0 {
 			return ctrl.Result{}, errHeldUp
 		}
 		return ctrl.Result{}, nil
 	}))
-	for range workers {
+	requests := make(chan ctrl.Request)
+	var running sync.WaitGroup
+	for range testWorkers {
 		running.Go(func() {
 			for request := range requests {
-				result, _ := r.Reconcile(t.Context(), request)
-				if request.Namespace == "honest" && result.IsZero() {
-					done.Add(1)
-				}
+				_, _ = r.Reconcile(ctx, request)
 			}
 		})
 	}
-	for int(done.Load()) < honest {
-		for namespace := range latency {
-			requests <- ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace}}
+	for ctx.Err() == nil {
+		for namespace := range l.latency {
+			for range l.atOnce {
+				requests <- ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace}}
+			}
 		}
-		requests <- ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "honest"}}
+		time.Sleep(50 * time.Millisecond)
 	}
-	took := time.Since(began)
 	close(requests)
 	running.Wait()
-	return took
+}
+
+func newWorkerLoad(hostile int, latency time.Duration) *workerLoad {
+	l := &workerLoad{latency: map[string]time.Duration{"honest": 0}, atOnce: testWorkers, served: map[string]*atomic.Int32{"honest": {}}}
+	for i := range hostile {
+		name := fmt.Sprint("hostile-", i)
+		l.latency[name], l.served[name] = latency, &atomic.Int32{}
+	}
+	return l
+}
+
+func isolated(r reconcile.Reconciler) reconcile.Reconciler {
+	return IsolateSlowNamespaces(r, testWorkers)
 }
 
 func TestSlowNamespacesLeaveWorkersToOthers(t *testing.T) {
-	latency := map[string]time.Duration{"a": 30 * time.Second, "b": 30 * time.Second, "c": 30 * time.Second, "d": 30 * time.Second}
-	isolated := func(r reconcile.Reconciler) reconcile.Reconciler { return IsolateSlowNamespaces(r, 4) }
-	plain := func(r reconcile.Reconciler) reconcile.Reconciler { return r }
+	const period = 3 * time.Minute
+	for hostile, wantServed := range map[int]int32{1: 2000, 4: 2000} {
+		t.Run(fmt.Sprint(hostile), func(t *testing.T) {
+			serve := func(isolate func(reconcile.Reconciler) reconcile.Reconciler) (honest int32) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), period)
+					defer cancel()
+					l := newWorkerLoad(hostile, 30*time.Second)
+					l.run(ctx, isolate)
+					honest = l.served["honest"].Load()
+				})
+				return honest
+			}
+			assert.Greater(t, serve(isolated), wantServed)
+			require.Less(t, serve(func(r reconcile.Reconciler) reconcile.Reconciler { return r }), int32(200), "this is what it is for")
+		})
+	}
+}
+
+// One that was held up once is served beside those that always are.
+func TestSlowNamespacesHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.Less(t, runWorkers(t, isolated, 4, latency, 100), 2*time.Minute, "each is slow once")
-	})
-	synctest.Test(t, func(t *testing.T) {
-		require.Greater(t, runWorkers(t, plain, 4, latency, 100), 10*time.Minute, "this is what it is for")
+		l := newWorkerLoad(4, 30*time.Second)
+		s := IsolateSlowNamespaces(nil, testWorkers).(*slowNamespaces)
+		s.byName["honest"] = &namespaceUse{slowUntil: time.Now().Add(time.Hour), released: make(chan struct{})}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		l.run(ctx, func(r reconcile.Reconciler) reconcile.Reconciler { s.Reconciler = r; return s })
+		assert.Greater(t, l.served["honest"].Load(), int32(5))
+		for name, served := range l.served {
+			assert.Positive(t, served.Load(), name)
+		}
 	})
 }
 
@@ -80,12 +122,12 @@ func TestSlowNamespaceRecovers(t *testing.T) {
 			require.NoError(t, err)
 			assert.Zero(t, result, "one worker is always left to them")
 		}
-		assert.Len(t, s.slow, 1)
-		assert.Zero(t, s.running)
+		assert.True(t, s.byName["ns"].isSlow(time.Now()))
+		assert.Zero(t, s.slowRunning)
 		held = 0
 		time.Sleep(slowPeriod)
 		_, err := s.Reconcile(t.Context(), request)
 		require.NoError(t, err)
-		assert.Empty(t, s.slow)
+		assert.Empty(t, s.byName)
 	})
 }

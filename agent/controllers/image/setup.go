@@ -23,7 +23,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const maxConcurrentReconciles = 4
+// maxConcurrentReconciles is one more than a namespace may use.
+const maxConcurrentReconciles = 5
 
 // Setup adds the controller to a manager. disks is a cache of the objects with the label of a
 // machine's UID, clones one of all DataVolumes and DataSources (StripClone).

@@ -21,7 +21,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const maxConcurrentReconciles = 8
+// maxConcurrentReconciles is one more than a namespace may use.
+const maxConcurrentReconciles = 9
 
 // Setup adds the controller to a manager. owned is the cache behind r.Owned.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Cache) error {

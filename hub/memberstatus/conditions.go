@@ -291,7 +291,7 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan == nil && r == nil:
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "the first plan waits for the member's report: the member may have a newer plan")
 	case s.InvalidPlan != "":
-		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the hub's API server refuses the next plan, so nothing new reaches the member: %s", v1alpha1.SanitizeText(s.InvalidPlan, 512))
+		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the next plan cannot be written, so nothing new reaches the member: %s", v1alpha1.SanitizeText(s.InvalidPlan, 512))
 	case plan == nil && s.PlanRefused:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
 	case plan == nil:
@@ -334,6 +334,9 @@ func (s *statusBuilder) noPolicyMessage() string {
 
 // unacknowledgedHint names the condition that explains why a plan is not acknowledged.
 func (s *statusBuilder) unacknowledgedHint() string {
+	if epoch := s.NewerMemberPlan.Epoch; v1alpha1.ClaimedSequence(epoch) != epoch {
+		return fmt.Sprintf(": the plan in the member has epoch %d, which no hub writes; delete ClusterPlan %s there, and see who else writes to it", epoch, v1alpha1.MailboxName)
+	}
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy} {
 		if !meta.IsStatusConditionTrue(s.status.Conditions, t) {
 			return " (see " + t + ")"

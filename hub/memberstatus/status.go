@@ -68,8 +68,10 @@ type Input struct {
 	// PlanRefused: the next plan waits, since it would let the member run more than the fleet's
 	// budget counts.
 	PlanRefused bool
-	// InvalidPlan is why the hub's API server refuses the next plan; empty for nothing.
+	// InvalidPlan is why the next plan cannot be written; empty for nothing.
 	InvalidPlan string
+	// NewerMemberPlan is the version of the member's plan if it is newer than the hub's.
+	NewerMemberPlan v1alpha1.PlanVersion
 	// OtherClusterUID is the clusterUID of a report in the member that was not copied,
 	// since it is of another cluster than the known one.
 	OtherClusterUID types.UID

@@ -357,9 +357,17 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "the first plan waits: it would let the member run more"}},
 			wantReady: metav1.ConditionUnknown, wantWhy: v1alpha1.ReasonUnknown,
 		},
+		"a plan in the member that no hub writes": {
+			change: func(v *memberstatus.Input) {
+				v.Report.Plan.Sequence--
+				v.NewerMemberPlan = v1alpha1.PlanVersion{Epoch: 1 << 52, Sequence: 1}
+			},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "which no hub writes; delete ClusterPlan default there"}},
+			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
+		},
 		"the API server refuses the next plan": {
 			change:    func(v *memberstatus.Input) { v.InvalidPlan = "spec.policy: Too many: 65" },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "refuses the next plan, so nothing new reaches the member: spec.policy: Too many: 65"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "the next plan cannot be written, so nothing new reaches the member: spec.policy: Too many: 65"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
@@ -104,7 +102,7 @@ func (b *namespaceBackoff) record(namespace string, err error, began, now time.T
 		b.failed++
 		b.err = errors.Join(b.err, err)
 		w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
-		if isAnswer(err) {
+		if trigger.IsAnswer(err) {
 			w.unanswered = 0
 		} else {
 			w.unanswered = min(max(2*w.unanswered, firstUnansweredDelay), maxUnansweredDelay)
@@ -118,10 +116,4 @@ func (b *namespaceBackoff) record(namespace string, err error, began, now time.T
 	}
 	b.waiting[namespace] = w
 	b.requeueAfter = trigger.Earliest(b.requeueAfter, wait)
-}
-
-// isAnswer reports whether an error is what the API server, or one of its webhooks, made of a request.
-func isAnswer(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
@@ -47,8 +48,8 @@ func (h History) ArrivalOrder() []types.UID {
 type queuedImage struct {
 	name      string
 	createdAt time.Time
-	// queued and started are the versions of its first status in phase Queued, with the finalizer,
-	// and of its first DataVolume; 0 for never. The DataVolume was created at startedAt.
+	// queued and started are the versions of its first status by which it waits for a slot, with the
+	// finalizer, and of its first DataVolume; 0 for never. The DataVolume was created at startedAt.
 	queued, started uint64
 	startedAt       time.Time
 }
@@ -67,7 +68,7 @@ func (h History) OrderViolations() []string {
 		case images:
 			if img := byUID[e.object.GetUID()]; img != nil {
 				img.name, img.createdAt = e.object.GetName(), e.object.GetCreationTimestamp().Time
-				if img.queued == 0 && phaseOf(e.object) == string(v1alpha1.PhaseQueued) && slices.Contains(e.object.GetFinalizers(), v1alpha1.FinalizerImage) {
+				if img.queued == 0 && waitsForSlot(e.object) && slices.Contains(e.object.GetFinalizers(), v1alpha1.FinalizerImage) {
 					img.queued = e.version
 				}
 			}
@@ -90,4 +91,10 @@ func (h History) OrderViolations() []string {
 		}
 	}
 	return violations
+}
+
+// waitsForSlot reports whether an image lacks nothing of its own, as its status says.
+func waitsForSlot(o *unstructured.Unstructured) bool {
+	reason, _, _ := unstructured.NestedString(o.Object, "status", "reason")
+	return phaseOf(o) == string(v1alpha1.PhaseQueued) && reason != string(v1alpha1.ReasonChecking)
 }

@@ -19,9 +19,13 @@ func (s *fakeHistory) createImage(uid string) {
 }
 
 func (s *fakeHistory) queueImage(uid string) {
+	s.setImageStatus(uid, map[string]any{"phase": string(v1alpha1.PhaseQueued), "reason": string(v1alpha1.ReasonWaitingForSlot)})
+}
+
+func (s *fakeHistory) setImageStatus(uid string, status map[string]any) {
 	s.upsert(images, uid, func(o map[string]any) {
 		o["metadata"].(map[string]any)["finalizers"] = []any{v1alpha1.FinalizerImage}
-		o["status"] = map[string]any{"phase": string(v1alpha1.PhaseQueued)}
+		o["status"] = status
 	})
 }
 
@@ -50,6 +54,13 @@ func TestOrderViolations(t *testing.T) {
 			s.createDataVolume("a", arrivedAt.Add(soon))
 		}},
 		"the first is queued late, after its grace": {do: func(s *fakeHistory) {
+			s.queueImage("b")
+			s.createDataVolume("b", arrivedAt.Add(afterGrace))
+			s.queueImage("a")
+			s.createDataVolume("a", arrivedAt.Add(afterGrace))
+		}},
+		"the first is asked about, after its grace": {do: func(s *fakeHistory) {
+			s.setImageStatus("a", map[string]any{"phase": string(v1alpha1.PhaseQueued), "reason": string(v1alpha1.ReasonChecking)})
 			s.queueImage("b")
 			s.createDataVolume("b", arrivedAt.Add(afterGrace))
 			s.queueImage("a")

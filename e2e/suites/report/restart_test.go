@@ -107,6 +107,7 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	ns := createImages(t, 3)
 	// Long Leases: no leader loses its Lease for another reason.
 	args := []string{"--report-heartbeat=1s", "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=59m"}
+	require.NoError(t, program.DeleteAgentLease(t.Context(), env.Client()))
 	leads := startReporterWithHook(t, nil, args...)
 	awaitSettledImages(t, ns, 3)
 	standby := startReporterWithHook(t, nil, args...)

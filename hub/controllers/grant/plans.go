@@ -60,11 +60,11 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 	if !s.limited {
 		return true // without a budget; once there is one, intents are counted first
 	}
-	if isHeld && !b.Limited {
-		return false // it is planned again with the budget's limits
-	}
 	if before != nil {
-		if previous, _ := budget.ParseBounds(before.Spec.Policy); b.IsWithin(previous) {
+		previous, _ := budget.ParseBounds(before.Spec.Policy)
+		// A held policy without limits counts as the fleet's only: another one is planned again with
+		// the budget's limits.
+		if b == previous || b.IsWithin(previous) && (b.Limited || !isHeld) {
 			return true
 		}
 	}

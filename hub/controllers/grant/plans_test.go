@@ -177,5 +177,8 @@ func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
 
 	s.applyPolicy(policyOfFour)
 	s.reconcile()
-	assert.False(t, s.admitPlan(held, held), "it is planned again with the budget's limits")
+	assert.True(t, s.admitPlan(held, held), "other images, and the same policy")
+	less := held.DeepCopy()
+	less.Spec.Policy = map[string]string{"concurrency": "200"}
+	assert.False(t, s.admitPlan(less, held), "it is planned again with the budget's limits")
 }

@@ -155,15 +155,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // write carries out a decision. A plan that the API server refuses is tried again, and freezes nothing
 // else of the status.
 func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, known snapshot, d decision) (ctrl.Result, error) {
-	applyErr := r.apply(ctx, member, d)
-	if apierrors.IsInvalid(applyErr) {
-		known.mayPlan, known.invalidPlan = false, applyErr.Error()
+	if err := r.prepareMailbox(ctx, member, d); err != nil {
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+	}
+	planErr := r.writePlan(ctx, member, d)
+	if trigger.IsAnswer(planErr) && !trigger.IsConflict(planErr) {
+		known.mayPlan, known.invalidPlan = false, planErr.Error()
 		d = decide(known)
-	} else if applyErr != nil {
-		return trigger.Result(ctx, applyErr, trigger.ConflictRetryDelay, trigger.IsConflict)
+	} else if planErr != nil {
+		return trigger.Result(ctx, planErr, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	wait, err := r.updateStatus(ctx, member, d.status)
-	if err := errors.Join(applyErr, err); err != nil {
+	if err := errors.Join(planErr, err); err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil
@@ -275,7 +278,8 @@ func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.C
 }
 
 // apply writes what was decided, except the status.
-func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
+// prepareMailbox creates the member's namespace, or withdraws its plan.
+func (r *Reconciler) prepareMailbox(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
 	if d.createNamespace {
 		if err := r.createNamespace(ctx, member); err != nil {
 			return err
@@ -286,6 +290,10 @@ func (r *Reconciler) apply(ctx context.Context, member *v1alpha1.MemberCluster, 
 			return fmt.Errorf("withdrawing the plan of MemberCluster %s, whose cluster belongs to another member: %w", member.Name, err)
 		}
 	}
+	return nil
+}
+
+func (r *Reconciler) writePlan(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
 	if d.plan == nil {
 		return nil
 	}

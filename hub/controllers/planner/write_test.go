@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,31 +28,38 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	require.NoError(t, corev1.AddToScheme(scheme))
-	known := settledMember(t)
-	refusal := apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterPlan").GroupKind(), v1alpha1.MailboxName,
-		field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)})
-	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
-			if _, isPlan := o.(*v1alpha1.ClusterPlan); isPlan {
-				return refusal
-			}
-			return c.Create(ctx, o, options...)
-		},
-	})
-	r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry())}
-	member := &v1alpha1.MemberCluster{}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
-	known.member = member
-	d := decide(known)
-	require.NotNil(t, d.plan)
-	_, err := r.write(t.Context(), member, known, d)
-	require.ErrorContains(t, err, "Too many", "it is tried again")
+	for name, refusal := range map[string]error{
+		"invalid": apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterPlan").GroupKind(), v1alpha1.MailboxName,
+			field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)}),
+		"a quota":   apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName, errors.New("exceeded quota")),
+		"too large": apierrors.NewInternalError(errors.New("etcdserver: request is too large")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := settledMember(t)
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+					if _, isPlan := o.(*v1alpha1.ClusterPlan); isPlan {
+						return refusal
+					}
+					return c.Create(ctx, o, options...)
+				},
+			})
+			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry())}
+			member := &v1alpha1.MemberCluster{}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
+			known.member = member
+			d := decide(known)
+			require.NotNil(t, d.plan)
+			_, err := r.write(t.Context(), member, known, d)
+			require.ErrorIs(t, err, refusal, "it is tried again")
 
-	stored := &v1alpha1.MemberCluster{}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(member), stored))
-	acknowledged := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
-	require.NotNil(t, acknowledged)
-	assert.Contains(t, acknowledged.Message, "refuses the next plan")
-	assert.NotNil(t, meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionAgentHealthy))
-	assert.Nil(t, stored.Status.Plan)
+			stored := &v1alpha1.MemberCluster{}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(member), stored))
+			acknowledged := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
+			require.NotNil(t, acknowledged)
+			assert.Contains(t, acknowledged.Message, "the next plan cannot be written")
+			assert.NotNil(t, meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionAgentHealthy))
+			assert.Nil(t, stored.Status.Plan)
+		})
+	}
 }

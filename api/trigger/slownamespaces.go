@@ -65,7 +65,7 @@ func (s *slowNamespaces) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if worker == nil {
 		return ctrl.Result{RequeueAfter: busyRetryDelay}, nil
 	}
-	defer worker.release()
+	defer worker.releaseWorker()
 	return s.Reconciler.Reconcile(ctx, request)
 }
 
@@ -137,7 +137,7 @@ func (s *slowNamespaces) hasTurn(use *namespaceUse, now time.Time) bool {
 	return true
 }
 
-func (w *takenWorker) release() {
+func (w *takenWorker) releaseWorker() {
 	s := w.of
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,10 +15,8 @@ const (
 	maxRequestTime          = 10 * time.Second
 	minNamespaceDelay       = conflictRetryDelay
 	maxNamespaceDelay       = 30 * time.Second
-	// noticedRequest is longer than most take, and slowRequest longer than an API server takes that
-	// nothing holds up.
-	noticedRequest = 100 * time.Millisecond
-	slowRequest    = 3 * time.Second
+	// slowRequest is longer than an API server takes that nothing holds up.
+	slowRequest = 3 * time.Second
 	// delayPerLatency is how many times as long as a request took a namespace waits after it has
 	// failed, or was slow: a webhook that holds requests up takes a small part of the worker's time.
 	delayPerLatency = 20
@@ -33,8 +31,9 @@ const (
 // namespaceBackoff delays requests in namespaces where the last one failed or was slow. A webhook or
 // quota of one namespace holds up no other.
 //
-// Invariant: namespaces that nothing was noticed of come first, then those whose wait ended first, so
-// one that is skipped for others has its turn in a later reconcile.
+// Invariant: namespaces without a failure or a slow answer come first, in the order of their slots (S3).
+// Then come those whose wait ended first, so one that is skipped for others has its turn in a later
+// reconcile.
 type namespaceBackoff struct {
 	waiting map[string]namespaceWait
 	// failed counts the failures of this reconcile, err joins them; spent is the time of its requests.
@@ -89,15 +88,12 @@ func (b *namespaceBackoff) skips(namespace string, now time.Time) bool {
 func (b *namespaceBackoff) record(namespace string, err error, began, now time.Time) {
 	took := now.Sub(began)
 	b.spent += took
-	if err == nil && took < noticedRequest {
+	if err == nil && took < slowRequest {
 		delete(b.waiting, namespace)
 		return
 	}
 	w := b.waiting[namespace]
 	wait := delayPerLatency * took
-	if err == nil && took < slowRequest {
-		w, wait = namespaceWait{}, 0 // the others have their turn first
-	}
 	if err != nil {
 		b.failed++
 		b.err = errors.Join(b.err, err)

@@ -67,13 +67,17 @@ func (d *decider) expireUnreferenced() {
 // ClockRecheckInterval is how long a measurement of the API server's clock counts.
 const ClockRecheckInterval = 10 * time.Minute
 
+// maxDeletionWait is how long a decision may wait for a time to come: a clock that is set forward ends
+// no timer.
+const maxDeletionWait = time.Hour
+
 // awaitDeletionTime reports whether the time of a deletion has come, by the API server's clock too
 // as far as that is known to be behind.
 func (d *decider) awaitDeletionTime(notBefore time.Time) (due bool) {
 	left := notBefore.Sub(d.Now)
 	switch {
 	case left > 0:
-		d.requeueWithin(left)
+		d.requeueWithin(min(left, maxDeletionWait)) // the clock may be corrected before
 	case left+d.ClockAhead > 0:
 		if !d.decision.DeleteImage { // otherwise it is deleted for another reason
 			d.decision.AwaitsServerClock, d.decision.DeleteNotBefore = true, notBefore

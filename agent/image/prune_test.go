@@ -122,6 +122,7 @@ func TestUndoWindowIsNotOpenedByAClockOfLongAgo(t *testing.T) {
 	w.plan.Prune.UnreferencedSince = ready.Unix()
 	w.reconcile()
 	require.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
+	assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Hour, "the clock may be corrected at any time")
 	w.advanceClock(ready.Sub(w.now) + 59*time.Minute)
 	w.reconcile()
 	require.False(t, w.lastDecision.DeleteImage)

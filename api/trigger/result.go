@@ -2,7 +2,6 @@ package trigger
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,13 +26,6 @@ func Result(ctx context.Context, err error, delay time.Duration, isConflict func
 
 // IsConflict reports whether another writer has changed or created the object first.
 func IsConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-
-// IsAnswer reports whether an error is what the API server, or one of its webhooks, has made of a
-// request, and not that it had no time for it.
-func IsAnswer(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
-}
 
 // Earliest returns the shorter of two requeue delays, where 0 means none.
 func Earliest(a, b time.Duration) time.Duration {

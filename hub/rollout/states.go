@@ -29,6 +29,9 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 		c.state = v1alpha1.ClusterProgressing
 		if c.opensAt = c.windowOf(e.Now); c.waitsForWindow() {
 			e.requeueAt(c.opensAt)
+			if last := c.lastWindow(); !last.IsZero() {
+				e.requeueAt(last.Add(time.Millisecond))
+			}
 			return
 		}
 		e.checkProgressDeadline(c)

@@ -12,7 +12,7 @@ import (
 // the progressDeadline counts from then. Agents that know no windows call it a pause, and one of
 // the fleet-wide budget is the hub's alone.
 func (c *placedCluster) windowOf(now time.Time) time.Time {
-	if !c.reportsWindow() || now.After(c.lastWindow()) {
+	if last := c.lastWindow(); !c.reportsWindow() || !last.IsZero() && now.After(last) {
 		return time.Time{}
 	}
 	if at := laterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
@@ -29,16 +29,17 @@ func (c *placedCluster) reportsWindow() bool {
 	return r.Exists && r.Revision == c.effective.Revision && r.ItemState != v1alpha1.PlanItemWaiting && waits
 }
 
-// maxWindowWait bounds for how long after its plan a cluster waits for windows: one that always names
-// a later one, or says again and again that one has opened, would hold its wave without end.
+// maxWindowWait bounds for how long a cluster that has its plan, and is online, waits for windows: one
+// that always names a later one, or says again and again that one has opened, would hold its wave
+// without end.
 const maxWindowWait = 31 * 24 * time.Hour
 
-// lastWindow returns until when the cluster waits for windows.
+// lastWindow returns until when the cluster waits for windows; zero for without end.
 func (c *placedCluster) lastWindow() time.Time {
 	if c.PlannedAt.IsZero() {
-		return endOfTime
+		return time.Time{}
 	}
-	return c.PlannedAt.Add(maxWindowWait)
+	return laterOf(c.PlannedAt, c.OnlineSince).Add(maxWindowWait)
 }
 
 // reportedOpening returns when the window opens, or has just opened, that the member says the image
@@ -58,7 +59,7 @@ func (c *placedCluster) lastOpening(now time.Time) (since time.Time) {
 			since = opened
 		}
 	}
-	if last := c.lastWindow(); since.After(last) {
+	if last := c.lastWindow(); !last.IsZero() && since.After(last) {
 		return last
 	}
 	return since
@@ -105,8 +106,5 @@ func (e *evaluation) windowsMessage() string {
 	return fmt.Sprintf("%s %s for a window of the policy (%s); the first one opens at %s",
 		pluralClusters(e.counts.windowed), wait, e.clusterNames((*placedCluster).waitsForWindow), formatOpening(e.firstOpening()))
 }
-
-// endOfTime is later than what a report can say.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func formatOpening(at time.Time) string { return at.UTC().Format(time.RFC3339) }

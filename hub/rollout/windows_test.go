@@ -88,10 +88,23 @@ func TestWindowsAreWaitedForAMonth(t *testing.T) {
 				v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P eu=."), now, "canary-0")
 				change(&v.Clusters[0])
 				v.Clusters[0].PlannedAt = now.Add(-days * 24 * time.Hour)
-				assert.Contains(t, formatStates(decideAndCheck(t, v)), "canary="+want, days)
+				v.Clusters[0].OnlineSince = v.Clusters[0].PlannedAt
+				d := decideAndCheck(t, v)
+				assert.Contains(t, formatStates(d), "canary="+want, days)
+				if want == "P" {
+					assert.LessOrEqual(t, d.RequeueAfter, 24*time.Hour+time.Second, "nothing else may bring it")
+				}
 			}
 		})
 	}
+}
+
+// A cluster that was away for longer than that waits for its window again.
+func TestClusterThatReturnsWaitsForItsWindow(t *testing.T) {
+	v := waitForWindow(newView(newUbuntu().WithMaxConcurrency("1"), "canary=P eu=."), now.Add(8*time.Hour), "canary-0")
+	c := &v.Clusters[0]
+	c.PlannedAt, c.OnlineSince, c.WindowOpensAt = now.Add(-40*24*time.Hour), now.Add(-2*deadline), now.Add(8*time.Hour)
+	assert.Contains(t, formatStates(decideAndCheck(t, v)), "canary=P")
 }
 
 // When a window opens for all, no more clusters import together than maxConcurrency allows.

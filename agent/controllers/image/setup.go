@@ -23,8 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxConcurrentReconciles is one more than a namespace may use.
-const maxConcurrentReconciles = 5
+const maxConcurrentReconciles = 4
 
 // Setup adds the controller to a manager. disks is a cache of the objects with the label of a
 // machine's UID, clones one of all DataVolumes and DataSources (StripClone).
@@ -32,6 +31,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones 
 	r.arrivals = arrivalTracker{queue: r.Queue, reader: mgr.GetCache(), byUID: map[types.UID]arrivalRecord{}}
 	child := handler.EnqueueRequestsFromMapFunc(r.mapChildToImage)
 	disk := handler.EnqueueRequestsFromMapFunc(r.mapDiskToImage)
+	limiter := trigger.NewLatencyLimiter()
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("image").
 		Watches(&v1alpha1.VMDiskImage{}, r.imageEventHandler()).
@@ -43,8 +43,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, disks, clones 
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.mapToSkippedImages)).
 		WatchesRawSource(source.Kind(disks, client.Object(&corev1.PersistentVolumeClaim{}), disk, diskChangedPredicate())).
 		WatchesRawSource(&r.triggers).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
-		Build(trigger.IsolateSlowNamespaces(r, maxConcurrentReconciles))
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: limiter}).
+		Build(limiter.Limit(r))
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // applyDecision acts on the ledger as it is stored: it deletes DataVolumes first, since
-// CDI downloads a failed one again, then creates others in the order of the queue.
+// CDI downloads a failed one again, then creates others in the order of the queue,
+// but for namespaces that hold requests up.
 func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision, found gatheredFacts) (requeueAfter time.Duration, err error) {
 	if err := r.deleteUnwanted(ctx, found); err != nil {
 		return 0, err
@@ -25,7 +26,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
 	}
-	for _, slot := range inTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) string { return s.Image.Namespace }) {
+	for _, slot := range inTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
 		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
 		facts, wasRead := found.facts[key]
@@ -40,7 +41,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		}
 		began := time.Now()
 		retry, err := r.createDataVolume(ctx, img, slot)
-		r.creations.record(slot.Image.Namespace, err, began, time.Now())
+		r.creations.record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
 		if retry {
 			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
 			break // the later ones must not start before it
@@ -65,7 +66,7 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 			return nil // the event of that write requeues the ledger
 		}
 	}
-	for _, obj := range inTurn(&r.deletions, found.toDelete, client.Object.GetNamespace) {
+	for _, obj := range inTurn(&r.deletions, found.toDelete, func(o client.Object) (namespace, name string) { return o.GetNamespace(), o.GetName() }) {
 		if r.deletions.skips(obj.GetNamespace(), time.Now()) {
 			continue
 		}
@@ -80,7 +81,7 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 		if err != nil {
 			err = fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
 		}
-		r.deletions.record(obj.GetNamespace(), err, began, time.Now())
+		r.deletions.record(obj.GetNamespace(), obj.GetName(), err, began, time.Now())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -13,25 +14,21 @@ const (
 	// take: the only worker also frees slots.
 	maxFailuresPerReconcile = 4
 	maxRequestTime          = 10 * time.Second
-	minNamespaceDelay       = conflictRetryDelay
-	maxNamespaceDelay       = 30 * time.Second
-	// slowRequest is longer than an API server takes that nothing holds up.
-	slowRequest = 3 * time.Second
-	// delayPerLatency is how many times as long as a request took a namespace waits after it has
-	// failed, or was slow: a webhook that holds requests up takes a small part of the worker's time.
-	delayPerLatency = 20
-	// firstUnansweredDelay bounds that where the API server has not answered: it may be its own
-	// stall. It doubles with each such failure, up to maxUnansweredDelay.
-	firstUnansweredDelay = 30 * time.Second
-	maxUnansweredDelay   = 10 * time.Minute
+	// A namespace waits after a failure, from minNamespaceDelay to maxNamespaceDelay, and after a late
+	// one from maxNamespaceDelay to maxLateDelay: the worker waits for each.
+	minNamespaceDelay = conflictRetryDelay
+	maxNamespaceDelay = 30 * time.Second
+	maxLateDelay      = 10 * time.Minute
+	// lateAnswer is longer than an API server takes that nothing holds up.
+	lateAnswer = 3 * time.Second
 	// forgetAfter is how long after its wait a failure counts that no other request followed.
 	forgetAfter = time.Hour
 )
 
-// namespaceBackoff delays requests in namespaces where the last one failed or was slow. A webhook or
-// quota of one namespace holds up no other.
+// namespaceBackoff delays requests in namespaces where the last one failed. A webhook or quota of one
+// namespace holds up no other, and no other object of it.
 //
-// Invariant: namespaces without a failure or a slow answer come first, in the order of their slots (S3).
+// Invariant: namespaces without a failure or a late answer come first, in the order of their slots (S3).
 // Then come those whose wait ended first, so one that is skipped for others has its turn in a later
 // reconcile.
 type namespaceBackoff struct {
@@ -45,8 +42,10 @@ type namespaceBackoff struct {
 }
 
 type namespaceWait struct {
-	delay, unanswered time.Duration
-	retryAt           time.Time
+	delay   time.Duration
+	retryAt time.Time
+	// failed are the names of objects whose requests failed since one succeeded.
+	failed map[string]bool
 }
 
 // startReconcile forgets what the last reconcile counted, and namespaces that nothing was asked of
@@ -60,14 +59,30 @@ func (b *namespaceBackoff) startReconcile(now time.Time) {
 	}
 }
 
-// inTurn returns a list in the order in which its namespaces have their turn; those of one namespace
-// keep theirs.
-func inTurn[T any](b *namespaceBackoff, list []T, namespaceOf func(T) string) []T {
+// inTurn returns a list in the order in which its objects have their turn. Where nothing fails, that
+// is the order of the list.
+func inTurn[T any](b *namespaceBackoff, list []T, nameOf func(T) (namespace, name string)) []T {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(x, y T) int {
-		return b.waiting[namespaceOf(x)].retryAt.Compare(b.waiting[namespaceOf(y)].retryAt)
+		namespace, name := nameOf(x)
+		other, otherName := nameOf(y)
+		return cmp.Or(
+			b.waiting[namespace].retryAt.Compare(b.waiting[other].retryAt),
+			compareBools(b.waiting[namespace].failed[name], b.waiting[other].failed[otherName]),
+		)
 	})
 	return list
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // skips reports whether nothing is asked of a namespace now.
@@ -85,31 +100,33 @@ func (b *namespaceBackoff) skips(namespace string, now time.Time) bool {
 }
 
 // record notes the result of a request that began at a time.
-func (b *namespaceBackoff) record(namespace string, err error, began, now time.Time) {
-	took := now.Sub(began)
-	b.spent += took
-	if err == nil && took < slowRequest {
+func (b *namespaceBackoff) record(namespace, name string, err error, began, now time.Time) {
+	isLate := now.Sub(began) >= lateAnswer
+	b.spent += now.Sub(began)
+	w := b.waiting[namespace]
+	switch {
+	case err == nil && !isLate:
 		delete(b.waiting, namespace)
 		return
-	}
-	w := b.waiting[namespace]
-	wait := delayPerLatency * took
-	if err != nil {
+	case err == nil:
+		w = namespaceWait{retryAt: now} // the others have their turn first
+	default:
 		b.failed++
 		b.err = errors.Join(b.err, err)
-		w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
-		if trigger.IsAnswer(err) {
-			w.unanswered = 0
+		if isLate {
+			w.delay = min(max(2*w.delay, maxNamespaceDelay), maxLateDelay)
 		} else {
-			w.unanswered = min(max(2*w.unanswered, firstUnansweredDelay), maxUnansweredDelay)
-			wait = min(wait, w.unanswered)
+			w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
 		}
-		wait = max(wait, w.delay)
+		w.retryAt = now.Add(w.delay)
+		if w.failed == nil {
+			w.failed = map[string]bool{}
+		}
+		w.failed[name] = true
+		b.requeueAfter = trigger.Earliest(b.requeueAfter, w.delay)
 	}
-	w.retryAt = now.Add(wait)
 	if b.waiting == nil {
 		b.waiting = map[string]namespaceWait{}
 	}
 	b.waiting[namespace] = w
-	b.requeueAfter = trigger.Earliest(b.requeueAfter, wait)
 }

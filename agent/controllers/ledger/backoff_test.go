@@ -31,13 +31,13 @@ type hostile struct {
 func askAll(b *namespaceBackoff, now time.Time, namespaces []string, all map[string]hostile) (done time.Time, served map[string]bool) {
 	b.startReconcile(now)
 	served = map[string]bool{}
-	for _, namespace := range inTurn(b, namespaces, func(name string) string { return name }) {
+	for _, namespace := range inTurn(b, namespaces, func(namespace string) (string, string) { return namespace, "image" }) {
 		if b.skips(namespace, now) {
 			continue
 		}
 		began, h := now, all[namespace]
 		now = now.Add(h.took)
-		b.record(namespace, h.err, began, now)
+		b.record(namespace, "image", h.err, began, now)
 		served[namespace] = h.err == nil
 	}
 	return now, served
@@ -52,7 +52,7 @@ func drawHostile(t *rapid.T) (namespaces []string, all map[string]hostile) {
 			rapid.SampledFrom([]error{errWebhook, errNoAnswer, nil}).Draw(t, "error"),
 		}
 		if h.err == nil {
-			h.took = max(h.took, slowRequest) // each faster one uses up a slot, as anybody's does
+			h.took = max(h.took, lateAnswer) // each faster one uses up a slot, as anybody's does
 		}
 		all[namespaces[i]] = h
 	}
@@ -77,7 +77,7 @@ func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
 			}
 		}
 		if hasFailed {
-			b.record("other", errNoAnswer, now, now)
+			b.record("other", "image", errNoAnswer, now, now)
 		}
 		for range len(all) + 2 {
 			done, served := askAll(&b, now, namespaces, all)
@@ -101,9 +101,9 @@ func TestReconcileEndsInBoundedTime(t *testing.T) {
 	})
 }
 
-// Webhooks that hold up each request, with whatever result, take a small part of the worker's time.
+// Webhooks that hold up and refuse each request take a small part of the worker's time.
 func TestSlowNamespacesTakeLittleTime(t *testing.T) {
-	for name, err := range map[string]error{"refused": errWebhook, "no answer": errNoAnswer, "admitted": nil} {
+	for name, err := range map[string]error{"refused": errWebhook, "no answer": errNoAnswer} {
 		t.Run(name, func(t *testing.T) {
 			all := map[string]hostile{}
 			var namespaces []string
@@ -123,6 +123,35 @@ func TestSlowNamespacesTakeLittleTime(t *testing.T) {
 	}
 }
 
+// An object that always fails holds up no other of its namespace.
+func TestOtherObjectsOfTheNamespaceHaveTheirTurn(t *testing.T) {
+	var b namespaceBackoff
+	now := apitest.Epoch
+	names := []string{"fails", "waits"}
+	for range 2 {
+		b.startReconcile(now)
+		for _, name := range inTurn(&b, names, func(name string) (string, string) { return "ns", name }) {
+			if b.skips("ns", now) {
+				continue
+			}
+			if name == "waits" {
+				return
+			}
+			b.record("ns", name, errWebhook, now, now)
+		}
+		now = now.Add(b.requeueAfter)
+	}
+	t.Fatal("the other object is not asked for")
+}
+
+// Where nothing fails, nothing leaves the order of the queue.
+func TestOrderStaysWhereNothingFails(t *testing.T) {
+	var b namespaceBackoff
+	b.record("a", "image", nil, apitest.Epoch, apitest.Epoch.Add(lateAnswer-1))
+	list := []string{"c", "a", "b"}
+	assert.Equal(t, list, inTurn(&b, list, func(namespace string) (string, string) { return namespace, "image" }))
+}
+
 func TestNamespaceBackoff(t *testing.T) {
 	stall := apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	for name, tt := range map[string]struct {
@@ -134,10 +163,10 @@ func TestNamespaceBackoff(t *testing.T) {
 		"first failure":         {results: []error{errWebhook}, wantWait: minNamespaceDelay},
 		"third failure":         {results: []error{errWebhook, errWebhook, errWebhook}, wantWait: 4 * minNamespaceDelay},
 		"after a success":       {results: []error{errWebhook, errWebhook, nil, errWebhook}, wantWait: minNamespaceDelay},
-		"late refusal":          {results: []error{errWebhook}, took: 10 * time.Second, wantWait: 200 * time.Second},
-		"late success":          {results: []error{nil}, took: 10 * time.Second, wantWait: 200 * time.Second},
-		"a stalled API server":  {results: []error{stall}, took: 30 * time.Second, wantWait: firstUnansweredDelay},
-		"it never answers":      {results: slices.Repeat([]error{stall}, 10), took: 30 * time.Second, wantWait: maxUnansweredDelay},
+		"late refusal":          {results: []error{errWebhook}, took: 10 * time.Second, wantWait: maxNamespaceDelay},
+		"late success":          {results: []error{nil}, took: 5 * time.Second},
+		"a stalled API server":  {results: []error{stall}, took: 30 * time.Second, wantWait: maxNamespaceDelay},
+		"it never answers":      {results: slices.Repeat([]error{stall}, 10), took: 30 * time.Second, wantWait: maxLateDelay},
 		"no answer":             {results: []error{errNoAnswer}, wantWait: minNamespaceDelay},
 		"many failures at once": {results: slices.Repeat([]error{errWebhook}, 40), wantWait: maxNamespaceDelay},
 	} {
@@ -146,10 +175,10 @@ func TestNamespaceBackoff(t *testing.T) {
 			now := apitest.Epoch
 			for _, err := range tt.results {
 				b.startReconcile(now)
-				b.record("ns", err, now.Add(-tt.took), now)
+				b.record("ns", "image", err, now.Add(-tt.took), now)
 			}
 			assert.Equal(t, tt.wantWait, b.requeueAfter)
-			assert.Equal(t, tt.wantWait > 0, b.skips("ns", now.Add(tt.wantWait-1)))
+			assert.Equal(t, tt.wantWait > 0, b.skips("ns", now.Add(max(tt.wantWait-1, 0))))
 			b.startReconcile(now)
 			assert.False(t, b.skips("ns", now.Add(tt.wantWait)))
 			b.startReconcile(now.Add(tt.wantWait + forgetAfter + 1))

@@ -64,7 +64,7 @@ func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskI
 		r.createdAt[key] = time.Now()
 		return false, nil
 	case apierrors.IsAlreadyExists(err):
-		return r.checkExistingDataVolume(ctx, slot)
+		return false, r.checkExistingDataVolume(ctx, slot)
 	case admissionpolicy.IsUnlistedRefusal(err):
 		return false, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
 	}
@@ -88,20 +88,17 @@ func (r *Reconciler) toleratesUnlisted(key string) bool {
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It
 // was created by an earlier leader, or by a request whose response was lost. One that is
 // not the agent's fails the attempt, which would hold its slot forever otherwise.
-func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.Slot) (retry bool, err error) {
+func (r *Reconciler) checkExistingDataVolume(ctx context.Context, slot v1alpha1.Slot) error {
 	dv := &cdiv1.DataVolume{}
 	key := types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}
 	if err := r.Live.Get(ctx, key, dv); err != nil {
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		return false, fmt.Errorf("reading DataVolume %s: %w", key, err)
+		return fmt.Errorf("reading DataVolume %s: %w", key, err)
 	}
 	if dv.Labels[v1alpha1.LabelImageUID] == string(slot.Image.UID) {
 		r.createdAt[ledger.DataVolumeKey(slot)] = time.Now()
-		return false, nil
+		return nil
 	}
-	return false, r.failAttempt(ctx, slot, v1alpha1.Failure{
+	return r.failAttempt(ctx, slot, v1alpha1.Failure{
 		Reason: v1alpha1.ReasonDataVolumeRefused, Message: fmt.Sprintf("DataVolume %s exists and is not the agent's: delete it", key),
 	})
 }

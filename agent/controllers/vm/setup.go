@@ -21,8 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxConcurrentReconciles is one more than a namespace may use.
-const maxConcurrentReconciles = 9
+const maxConcurrentReconciles = 8
 
 // Setup adds the controller to a manager. owned is the cache behind r.Owned.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Cache) error {
@@ -37,6 +36,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 		return err
 	}
 	enqueueOwner := handler.EnqueueRequestsFromMapFunc(r.requestsForOwned)
+	limiter := trigger.NewLatencyLimiter()
 	c, err := ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1alpha1.VirtualMachine{}).
@@ -45,8 +45,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.PersistentVolumeClaim{}), enqueueOwner)).
 		WatchesRawSource(source.Kind(owned, client.Object(&corev1.Pod{}), enqueueOwner)).
 		WatchesRawSource(&r.requests).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
-		Build(trigger.IsolateSlowNamespaces(r, maxConcurrentReconciles))
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: limiter}).
+		Build(limiter.Limit(r))
 	if err != nil {
 		return err
 	}

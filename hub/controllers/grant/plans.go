@@ -64,7 +64,8 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 		previous, _ := budget.ParseBounds(before.Spec.Policy)
 		// A held policy without limits counts as the fleet's only: another one is planned again with
 		// the budget's limits.
-		if b == previous || b.IsWithin(previous) && (b.Limited || !isHeld) {
+		samePlan := b == previous && isHeld == (before.Spec.HeldPolicy != "")
+		if samePlan || b.IsWithin(previous) && (b.Limited || !isHeld) {
 			return true
 		}
 	}

@@ -178,6 +178,9 @@ func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
 	s.applyPolicy(policyOfFour)
 	s.reconcile()
 	assert.True(t, s.admitPlan(held, held), "other images, and the same policy")
+	own := held.DeepCopy()
+	own.Spec.HeldPolicy = ""
+	assert.False(t, s.admitPlan(held, own), "it would count as less than the hub's own")
 	less := held.DeepCopy()
 	less.Spec.Policy = map[string]string{"concurrency": "200"}
 	assert.False(t, s.admitPlan(less, held), "it is planned again with the budget's limits")

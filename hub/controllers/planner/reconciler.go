@@ -159,7 +159,7 @@ func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, 
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	planErr := r.writePlan(ctx, member, d)
-	if trigger.IsAnswer(planErr) && !trigger.IsConflict(planErr) {
+	if apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) {
 		known.mayPlan, known.invalidPlan = false, planErr.Error()
 		d = decide(known)
 	} else if planErr != nil {
@@ -277,7 +277,6 @@ func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.C
 	return plan, grant, nil
 }
 
-// apply writes what was decided, except the status.
 // prepareMailbox creates the member's namespace, or withdraws its plan.
 func (r *Reconciler) prepareMailbox(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
 	if d.createNamespace {

@@ -32,7 +32,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 		"invalid": apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterPlan").GroupKind(), v1alpha1.MailboxName,
 			field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)}),
 		"a quota":   apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName, errors.New("exceeded quota")),
-		"too large": apierrors.NewInternalError(errors.New("etcdserver: request is too large")),
+		"too large": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := settledMember(t)

@@ -1,0 +1,63 @@
+package trigger
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// lateFailure is how long a reconcile takes at least that something held up.
+	lateFailure = 3 * time.Second
+	// A reconcile that failed late is repeated after minLateDelay, which doubles with each further
+	// one, up to maxLateDelay.
+	minLateDelay = MaxRetryDelay
+	maxLateDelay = 10 * time.Minute
+)
+
+// LatencyLimiter is the RateLimiter of a controller. Objects whose reconciles fail late, as by a webhook
+// of their namespace that does not answer, are retried less often than others: each holds a worker
+// meanwhile.
+type LatencyLimiter struct {
+	workqueue.TypedRateLimiter[reconcile.Request]
+	mu sync.Mutex
+	// delays of requests whose last reconcile failed late.
+	delays map[reconcile.Request]time.Duration
+}
+
+// NewLatencyLimiter returns a LatencyLimiter for the Reconciler that it limits.
+func NewLatencyLimiter() *LatencyLimiter {
+	return &LatencyLimiter{TypedRateLimiter: NewRateLimiter(), delays: map[reconcile.Request]time.Duration{}}
+}
+
+// When returns the delay of the next retry.
+func (l *LatencyLimiter) When(request reconcile.Request) time.Duration {
+	delay := l.TypedRateLimiter.When(request)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(delay, l.delays[request])
+}
+
+// Limit wraps the controller's Reconciler, whose reconciles are timed.
+func (l *LatencyLimiter) Limit(r reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+		began := time.Now()
+		result, err := r.Reconcile(ctx, request)
+		l.record(request, err, time.Since(began))
+		return result, err
+	})
+}
+
+func (l *LatencyLimiter) record(request reconcile.Request, err error, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil || took < lateFailure {
+		delete(l.delays, request)
+		return
+	}
+	l.delays[request] = min(max(2*l.delays[request], minLateDelay), maxLateDelay)
+}

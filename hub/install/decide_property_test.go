@@ -170,7 +170,8 @@ func TestHubsKeepInstallRules(t *testing.T) {
 		if r := w.snapshot.Release; r != nil && !isFinal(r.Status) && (r.Installer != self || !r.Status.IsPending()) {
 			r.Status = StatusFailed // its owner ended it
 		}
-		for range 3 * MaxAttempts {
+		// Each attempt may die, and leave a Lease of 30 s that is looked at every 10.
+		for range 6 * MaxAttempts {
 			d := w.runHub(t)
 			if d.Condition.Status == metav1.ConditionTrue {
 				if r := w.snapshot.Release; r.Status != StatusDeployed || r.Installer != self || r.Revision != w.snapshot.Desired.Revision {

@@ -32,7 +32,7 @@ func TestLateFailuresAreRetriedLessOften(t *testing.T) {
 				l, request := NewLatencyLimiter(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "image"}}
 				for _, s := range steps {
 					r := l.Limit(reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
-						time.Sleep(s.took)
+						<-time.After(s.took)
 						return ctrl.Result{}, s.err
 					}))
 					_, err := r.Reconcile(t.Context(), request)

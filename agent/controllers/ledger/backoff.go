@@ -44,8 +44,8 @@ type namespaceBackoff struct {
 type namespaceWait struct {
 	delay   time.Duration
 	retryAt time.Time
-	// failed are the names of objects whose requests failed since one succeeded.
-	failed map[string]bool
+	// failed is 1 for the names of objects whose requests failed since one succeeded.
+	failed map[string]int
 }
 
 // startReconcile forgets what the last reconcile counted, and namespaces that nothing was asked of
@@ -68,21 +68,10 @@ func inTurn[T any](b *namespaceBackoff, list []T, nameOf func(T) (namespace, nam
 		other, otherName := nameOf(y)
 		return cmp.Or(
 			b.waiting[namespace].retryAt.Compare(b.waiting[other].retryAt),
-			compareBools(b.waiting[namespace].failed[name], b.waiting[other].failed[otherName]),
+			cmp.Compare(b.waiting[namespace].failed[name], b.waiting[other].failed[otherName]),
 		)
 	})
 	return list
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // skips reports whether nothing is asked of a namespace now.
@@ -120,9 +109,9 @@ func (b *namespaceBackoff) record(namespace, name string, err error, began, now 
 		}
 		w.retryAt = now.Add(w.delay)
 		if w.failed == nil {
-			w.failed = map[string]bool{}
+			w.failed = map[string]int{}
 		}
-		w.failed[name] = true
+		w.failed[name] = 1
 		b.requeueAfter = trigger.Earliest(b.requeueAfter, w.delay)
 	}
 	if b.waiting == nil {

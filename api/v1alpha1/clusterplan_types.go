@@ -39,11 +39,14 @@ const maxClaim = 1 << 52
 // ClaimedSequence returns the sequence of a grant, or the epoch of a plan, that a member says it has
 // and the hub does not know; 0 for one that no hub has written.
 func ClaimedSequence(claimed int64) int64 {
-	if claimed >= maxClaim {
+	if !IsCredibleClaim(claimed) {
 		return 0
 	}
 	return claimed
 }
+
+// IsCredibleClaim reports whether a hub may have written such a sequence or epoch.
+func IsCredibleClaim(claimed int64) bool { return claimed < maxClaim }
 
 // Compare returns a negative number if v is older than other, 0 if both have the same
 // epoch and sequence, and a positive number otherwise. It ignores the hash.

@@ -334,7 +334,7 @@ func (s *statusBuilder) noPolicyMessage() string {
 
 // unacknowledgedHint names the condition that explains why a plan is not acknowledged.
 func (s *statusBuilder) unacknowledgedHint() string {
-	if epoch := s.NewerMemberPlan.Epoch; v1alpha1.ClaimedSequence(epoch) != epoch {
+	if epoch := s.NewerMemberPlan.Epoch; !v1alpha1.IsCredibleClaim(epoch) {
 		return fmt.Sprintf(": the plan in the member has epoch %d, which no hub writes; delete ClusterPlan %s there, and see who else writes to it", epoch, v1alpha1.MailboxName)
 	}
 	for _, t := range []string{v1alpha1.ConditionIdentityConfirmed, v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy} {

@@ -183,7 +183,7 @@ func findInquiry(p *v1alpha1.ClusterPlanSpec, uid types.UID) *v1alpha1.PlanInqui
 // isMemberAhead reports whether a member acknowledged a plan that this hub does not know.
 func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec) bool {
 	switch {
-	case acknowledged == nil, v1alpha1.ClaimedSequence(acknowledged.Epoch) != acknowledged.Epoch:
+	case acknowledged == nil, !v1alpha1.IsCredibleClaim(acknowledged.Epoch):
 		return false
 	case current == nil:
 		return true
@@ -196,7 +196,7 @@ func isMemberAhead(acknowledged *v1alpha1.PlanVersion, current *v1alpha1.Cluster
 // and will never be acknowledged.
 func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot) bool {
 	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
-	return current != nil && copied.Compare(current.PlanVersion) > 0 && v1alpha1.ClaimedSequence(copied.Epoch) == copied.Epoch &&
+	return current != nil && copied.Compare(current.PlanVersion) > 0 && v1alpha1.IsCredibleClaim(copied.Epoch) &&
 		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid
 }
 

@@ -146,6 +146,14 @@ func TestReleaseOfKilledHubIsRecovered(t *testing.T) {
 	assert.NotEqual(t, "pending-install", after["1"])
 }
 
+// getLeaseDuration returns how long the install Lease in edge is held without a renewal.
+func (s *testHub) getLeaseDuration(t *testing.T) time.Duration {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	require.NoError(t, s.edgePlane.Get(t.Context(), client.ObjectKey{Namespace: agentRelease, Name: install.LeaseName}, lease))
+	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+}
+
 // setLeaseDuration lets the install Lease in edge expire that long after a hub sees the change, and
 // returns its holder.
 func (s *testHub) setLeaseDuration(t *testing.T, duration time.Duration) (holder string) {
@@ -202,6 +210,7 @@ func TestPausedHubIsFenced(t *testing.T) {
 	s.optIn(t)
 	awaitClosed(t, reached, "the Deployment is not written")
 	t.Cleanup(old.Kill)
+	fenced := time.After(s.getLeaseDuration(t) / 2)
 	s.setLeaseDuration(t, 5*time.Second)
 
 	// The other hub does not use the proxy.
@@ -215,6 +224,9 @@ func TestPausedHubIsFenced(t *testing.T) {
 	require.Equal(t, int32(9), *s.getDeployment(t).Spec.Replicas)
 	before := listReleases(t, s.edgePlane)
 
+	// The test cut the Lease short for the other hub only: the paused one may write for half of the
+	// duration that it knows.
+	<-fenced
 	deposed.Store(true)
 	require.NoError(t, old.Resume())
 	awaitClosed(t, old.Done(), "the deposed hub does not exit")

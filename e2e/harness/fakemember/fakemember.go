@@ -24,8 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/clock"
@@ -225,21 +223,14 @@ func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*
 
 // watchEach calls do with every created, changed or deleted object of a kind.
 func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(object client.Object, deleted bool)) error {
-	if err := all.client.List(ctx, list); err != nil {
-		return fmt.Errorf("listing %T on %s: %w", list, all.plane.Name(), err)
-	}
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return all.client.Watch(ctx, list, &client.ListOptions{Raw: &options})
-		},
-	})
+	w, err := controlplane.ListAndWatch(ctx, all.client, list)
 	if err != nil {
-		return fmt.Errorf("watching %T on %s: %w", list, all.plane.Name(), err)
+		return fmt.Errorf("on %s: %w", all.plane.Name(), err)
 	}
 	all.running.Go(func() {
 		defer w.Stop()
 		for e := range w.ResultChan() {
-			if obj, ok := e.Object.(client.Object); ok && e.Type != watch.Bookmark {
+			if obj, ok := e.Object.(client.Object); ok {
 				do(obj, e.Type == watch.Deleted)
 			}
 		}

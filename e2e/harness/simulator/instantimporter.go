@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 // InstantImporter replaces CDI, node and storage where the subject is the agent: it creates the
@@ -68,18 +68,11 @@ func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (
 		return nil, err
 	}
 	var list cdiv1.DataVolumeList
-	if err := c.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("setting up the instant CDI of %s: listing DataVolumes: %w", o.Name, err)
-	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w, err := watchtools.NewRetryWatcherWithContext(running, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, &cdiv1.DataVolumeList{}, &client.ListOptions{Raw: &options})
-		},
-	})
+	w, err := controlplane.ListAndWatch(running, c, &list)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("setting up the instant CDI of %s: watching DataVolumes: %w", o.Name, err)
+		return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
 	}
 	i := &InstantImporter{client: c, importDuration: takes, cancel: cancel}
 	i.changed = sync.NewCond(&i.mu)
@@ -351,16 +344,9 @@ func (i *InstantImporter) retryCloneLater(ctx context.Context, dv pendingImport)
 // It ignores those of SnapshotClassNever.
 func (i *InstantImporter) serveSnapshots(ctx context.Context, c client.WithWatch) error {
 	var list snapshotv1.VolumeSnapshotList
-	if err := c.List(ctx, &list); err != nil {
-		return fmt.Errorf("listing VolumeSnapshots: %w", err)
-	}
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, &snapshotv1.VolumeSnapshotList{}, &client.ListOptions{Raw: &options})
-		},
-	})
+	w, err := controlplane.ListAndWatch(ctx, c, &list)
 	if err != nil {
-		return fmt.Errorf("watching VolumeSnapshots: %w", err)
+		return err
 	}
 	for n := range list.Items {
 		i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(&list.Items[n]))

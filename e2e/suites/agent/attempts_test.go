@@ -24,6 +24,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -230,7 +231,7 @@ func protectSuccessors(t *testing.T) {
 // countImporterStarts counts how often importers of a namespace start from now on, by image.
 func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	t.Helper()
-	events, err := env.Client().Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
+	events, err := controlplane.ListAndWatch(t.Context(), env.Client(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex
@@ -404,7 +405,7 @@ func TestPendingClaimIsWrittenOnce(t *testing.T) {
 // countClaimWrites counts the writes of the claims of a namespace from now on, by UID.
 func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
 	t.Helper()
-	events, err := env.Client().Watch(t.Context(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
+	events, err := controlplane.ListAndWatch(t.Context(), env.Client(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex

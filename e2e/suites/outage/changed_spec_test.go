@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -32,9 +33,7 @@ func TestReadyWaitsForChangedSpec(t *testing.T) {
 	silent.Redirect(cfg)
 	require.NoError(t, shared.PutKubeconfig(t.Context(), fake.Name+"-moved", cfg))
 
-	watching, err := client.NewWithWatch(shared.Plane.Config(), client.Options{Scheme: testenv.NewScheme()})
-	require.NoError(t, err)
-	versions, err := watching.Watch(t.Context(), &v1alpha1.MemberClusterList{}, client.MatchingFields{"metadata.name": fake.Name})
+	versions, err := controlplane.ListAndWatch(t.Context(), shared, &v1alpha1.MemberClusterList{}, client.MatchingFields{"metadata.name": fake.Name})
 	require.NoError(t, err)
 	defer versions.Stop()
 	set := func(change func(*v1alpha1.MemberClusterSpec)) (generation int64) {

@@ -253,14 +253,21 @@ type reportRecorder struct {
 
 func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
 	t.Helper()
-	w, err := f.Watch(t.Context(), &v1alpha1.ClusterReportList{}, client.InNamespace(v1alpha1.MemberNamespacePrefix+name))
+	var now v1alpha1.ClusterReportList
+	w, err := controlplane.ListAndWatch(t.Context(), f, &now, client.InNamespace(v1alpha1.MemberNamespacePrefix+name))
 	require.NoError(t, err)
 	r := &reportRecorder{watch: w, of: map[types.NamespacedName][]int64{}}
+	record := func(o *v1alpha1.ClusterReport) {
+		key := client.ObjectKeyFromObject(o)
+		r.of[key] = append(r.of[key], o.Sequence)
+	}
+	for i := range now.Items {
+		record(&now.Items[i])
+	}
 	r.done.Go(func() {
 		for e := range w.ResultChan() {
 			if o, ok := e.Object.(*v1alpha1.ClusterReport); ok && e.Type != watch.Deleted {
-				key := client.ObjectKeyFromObject(o)
-				r.of[key] = append(r.of[key], o.Sequence)
+				record(o)
 			}
 		}
 	})

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 const (
@@ -40,9 +40,7 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	shared.AwaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
 
 	// Every write of a MemberCluster is an event of a watch.
-	w, err := shared.Watch(t.Context(), &v1alpha1.MemberClusterList{}, &client.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", m.Name),
-	})
+	w, err := controlplane.ListAndWatch(t.Context(), shared, &v1alpha1.MemberClusterList{}, client.MatchingFields{"metadata.name": m.Name})
 	require.NoError(t, err)
 	var mu sync.Mutex
 	versions := map[string]bool{}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -70,9 +71,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 
 	second := s.startAgent(t, nil, "--hub-renew-after=2s")
 	require.True(t, testenv.AwaitCondition(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
-	watching, err := client.NewWithWatch(s.Plane.Config(), client.Options{Scheme: testenv.NewScheme()})
-	require.NoError(t, err)
-	seen, err := watching.Watch(t.Context(), &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
+	seen, err := controlplane.ListAndWatch(t.Context(), s, &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
 	require.NoError(t, err)
 	defer seen.Stop()
 	here.SetBeforeHook(nil)

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 const concurrencyTimeout = 3 * time.Minute
@@ -41,11 +44,16 @@ func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namesp
 // watchVersions fails the test when an object's version falls.
 func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
 	b.Helper()
-	w, err := c.Watch(ctx, list, client.InNamespace(namespace))
+	w, err := controlplane.ListAndWatch(ctx, c, list, client.InNamespace(namespace))
 	require.NoError(b, err)
 	var count atomic.Int32
+	newest := map[string]int64{}
+	require.NoError(b, meta.EachListItem(list, func(o runtime.Object) error {
+		object := o.(client.Object)
+		newest[object.GetName()] = version(object)
+		return nil
+	}))
 	go func() {
-		newest := map[string]int64{}
 		for event := range w.ResultChan() {
 			object, ok := event.Object.(client.Object)
 			if !ok || event.Type == watch.Deleted {

@@ -11,14 +11,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -60,21 +58,15 @@ func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}} {
-		from := list.DeepCopyObject().(client.ObjectList)
-		require.NoError(t, c.List(t.Context(), from))
-		for _, o := range itemsOf(from) {
+		w, err := controlplane.ListAndWatch(ctx, c, list)
+		require.NoError(t, err)
+		for _, o := range itemsOf(list) {
 			j.record(o)
 		}
-		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				return c.Watch(ctx, list, &client.ListOptions{Raw: &options})
-			},
-		})
-		require.NoError(t, err)
 		done.Go(func() {
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted && e.Type != watch.Bookmark {
+				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted {
 					j.record(o)
 				}
 			}

@@ -11,17 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -53,16 +51,7 @@ func keepJournal(c client.WithWatch) (*planJournal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &planJournal{client: c, cancel: cancel, newest: map[string]uint64{}}
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}, &v1alpha1.MemberClusterList{}} {
-		from := list.DeepCopyObject().(client.ObjectList)
-		if err := c.List(ctx, from); err != nil {
-			j.close()
-			return nil, fmt.Errorf("starting the journal: %w", err)
-		}
-		w, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), &cache.ListWatch{
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				return c.Watch(ctx, list, &client.ListOptions{Raw: &options})
-			},
-		})
+		w, err := controlplane.ListAndWatch(ctx, c, list)
 		if err != nil {
 			j.close()
 			return nil, fmt.Errorf("starting the journal: %w", err)
@@ -70,7 +59,7 @@ func keepJournal(c client.WithWatch) (*planJournal, error) {
 		j.done.Go(func() {
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Bookmark {
+				if o, ok := e.Object.(client.Object); ok {
 					j.record(o, e.Type == watch.Deleted)
 				}
 			}
@@ -251,42 +240,26 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 	var mu sync.Mutex
 	came, highest := map[string]bool{}, 0
 	for _, name := range clusters {
-		open := func() (watch.Interface, error) {
-			return f.Members[name].Watch(ctx, &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
-		}
-		w, err := open()
+		w, err := controlplane.ListAndWatch(ctx, f.Members[name], &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
 		require.NoError(t, err)
 		go func() {
-			for ctx.Err() == nil {
-				for e := range w.ResultChan() {
-					if e.Type != watch.Added {
-						continue
-					}
-					on := 0
-					// Whoever begins later is read first: if it has begun, those before have ended for good.
-					for _, other := range slices.Backward(clusters) {
-						img := &v1alpha1.VMDiskImage{}
-						err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
-						if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
-							on++
-						}
-					}
-					mu.Lock()
-					came[name], highest = true, max(highest, on)
-					mu.Unlock()
-				}
-				// An API server ends watches that it cannot serve; another one begins with what is there.
-				w.Stop()
-				if next, err := open(); err == nil {
-					w = next
+			for e := range w.ResultChan() {
+				if e.Type != watch.Added {
 					continue
 				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(100 * time.Millisecond):
+				on := 0
+				// Whoever begins later is read first: if it has begun, those before have ended for good.
+				for _, other := range slices.Backward(clusters) {
+					img := &v1alpha1.VMDiskImage{}
+					err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
+					if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
+						on++
+					}
 				}
+				mu.Lock()
+				came[name], highest = true, max(highest, on)
+				mu.Unlock()
 			}
-			w.Stop()
 		}()
 	}
 	return func(t *testing.T) int {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -39,26 +40,17 @@ func (w *writeCounter) mostWritten() (name string, n int) {
 // countWrites counts writes until the test ends.
 func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCounter {
 	t.Helper()
-	require.NoError(t, f.List(t.Context(), list))
-	began := map[string]string{}
-	w, err := f.Watch(t.Context(), list)
+	w, err := controlplane.ListAndWatch(t.Context(), f, list)
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)
 	all := &writeCounter{of: map[string]int{}}
 	go func() {
 		for e := range w.ResultChan() {
-			o, ok := e.Object.(client.Object)
-			if !ok || e.Type == watch.Bookmark {
-				continue
+			if o, ok := e.Object.(client.Object); ok && e.Type != watch.Added {
+				all.mu.Lock()
+				all.of[o.GetNamespace()+"/"+o.GetName()]++
+				all.mu.Unlock()
 			}
-			key := o.GetNamespace() + "/" + o.GetName()
-			all.mu.Lock()
-			// The watch begins with the objects as they are.
-			if before, known := began[key]; known && before != o.GetResourceVersion() {
-				all.of[key]++
-			}
-			began[key] = o.GetResourceVersion()
-			all.mu.Unlock()
 		}
 	}()
 	return all

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -368,7 +369,7 @@ func testManyVMs(t *testing.T, s *testenv.Env, n int) {
 func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns string) func() int {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := s.Client().Watch(ctx, list, client.InNamespace(ns))
+	w, err := controlplane.ListAndWatch(ctx, s.Client(), list, client.InNamespace(ns))
 	if err != nil {
 		cancel()
 		require.NoError(t, err)

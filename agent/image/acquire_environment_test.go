@@ -2,8 +2,10 @@ package image_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest/modelcheck"
 )
 
@@ -43,14 +45,24 @@ func (p *acquireScenario) ForEachStep(c *clusterState, visit func(step)) {
 // revisions of the attempts.
 var revisions = map[uint8]string{}
 
+// candidates are, by candidateKey, the attempts to import next; zero for none.
+var candidates = map[candidateKey]ledger.Candidate{}
+
+type candidateKey struct {
+	specs string
+	image imageState
+}
+
 // ledgerSteps give slots, and complete their imports at once.
 func (p *acquireScenario) ledgerSteps(c *clusterState, visit func(step)) {
 	if c.gone || c.slot.attempt != 0 {
 		return
 	}
-	img := p.buildImage(c.imageState)
-	candidate, ok := image.CandidateOf(img, nil)
-	if !ok {
+	candidate := modelcheck.ComputeOnce(candidates, candidateKey{strings.Join(p.imageSpecs, " "), c.imageState}, func() ledger.Candidate {
+		candidate, _ := image.CandidateOf(p.buildImage(c.imageState), nil)
+		return candidate
+	})
+	if candidate.Attempt == 0 {
 		return
 	}
 	next := *c

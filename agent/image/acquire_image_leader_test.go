@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/modelcheck"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -196,12 +197,7 @@ type imageDecisionKey struct {
 // decideImageCached calls image.Decide, once per input.
 func (p *acquireScenario) decideImageCached(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {
 	q := imageDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, i, s, h, live}
-	todo, ok := imageDecisions[q]
-	if !ok {
-		todo = p.decideImage(i, s, h, live)
-		imageDecisions[q] = todo
-	}
-	return todo
+	return modelcheck.ComputeOnce(imageDecisions, q, func() imageActions { return p.decideImage(i, s, h, live) })
 }
 
 func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {

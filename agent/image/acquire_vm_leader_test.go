@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/apitest/modelcheck"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -96,12 +97,7 @@ type vmDecisionKey struct {
 // decideVMCached calls vm.Decide, once per input.
 func (p *acquireScenario) decideVMCached(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads, lateWrites bool) vmActions {
 	q := vmDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, m, i, sourceExists, live, lateWrites}
-	todo, ok := vmDecisions[q]
-	if !ok {
-		todo = p.decideVM(m, i, sourceExists, live, lateWrites)
-		vmDecisions[q] = todo
-	}
-	return todo
+	return modelcheck.ComputeOnce(vmDecisions, q, func() vmActions { return p.decideVM(m, i, sourceExists, live, lateWrites) })
 }
 
 func (p *acquireScenario) decideVM(m vmState, i imageState, sourceExists [maxDisks]bool, live liveReads, lateWrites bool) vmActions {

@@ -196,12 +196,7 @@ func (p *publishScenario) buildClone(c cloneState) []cdiv1.DataVolume {
 func (p *publishScenario) decide(k publishLeader, live bool) publishActions {
 	k.pc, k.imageUnchanged, k.todo = 0, false, publishActions{}
 	key := publishInputs{strings.Join(p.sources, " "), p.bug, k, live}
-	todo, ok := publishDecisions[key]
-	if !ok {
-		todo = p.decideUncached(k, live)
-		publishDecisions[key] = todo
-	}
-	return todo
+	return modelcheck.ComputeOnce(publishDecisions, key, func() publishActions { return p.decideUncached(k, live) })
 }
 
 func (p *publishScenario) decideUncached(k publishLeader, live bool) publishActions {
@@ -312,8 +307,23 @@ func (p *publishScenario) InitialState() publishState {
 	}
 }
 
+// publishOutcomes are, by publishOutcomeKey, whether a status stores an outcome for a slot's attempt.
+var publishOutcomes = map[publishOutcomeKey]bool{}
+
+type publishOutcomeKey struct {
+	sources string
+	status  uint16
+	slot    attemptRef
+}
+
+func (p *publishScenario) hasAttemptEnded(status uint16, slot attemptRef) bool {
+	return modelcheck.ComputeOnce(publishOutcomes, publishOutcomeKey{strings.Join(p.sources, " "), status, slot}, func() bool {
+		return p.acquire().hasAttemptEnded(publishStatuses[status], slot)
+	})
+}
+
 func (p *publishScenario) emit(next publishState, visit func(publishStep), fault bool, what ...any) {
-	if next.slot.attempt > 0 && (next.gone || p.acquire().hasAttemptEnded(publishStatuses[next.status], next.slot)) {
+	if next.slot.attempt > 0 && (next.gone || p.hasAttemptEnded(next.status, next.slot)) {
 		next.slot = attemptRef{}
 	}
 	for i := range next.leaders {
@@ -353,17 +363,30 @@ func (p *publishScenario) ForEachStep(c *publishState, visit func(publishStep)) 
 	}
 }
 
+// publishCandidates are the attempts to import next; 0 for none.
+var publishCandidates = map[publishCandidateKey]uint8{}
+
+type publishCandidateKey struct {
+	sources  string
+	status   uint16
+	specEdit uint8
+	deleted  bool
+}
+
 // importSteps give the slot, and complete the import at once.
 func (p *publishScenario) importSteps(c *publishState, visit func(publishStep)) {
 	if c.gone || c.slot.attempt != 0 {
 		return
 	}
-	candidate, ok := image.CandidateOf(p.buildImage(c.status, c.specEdit, c.deleted), nil)
-	if !ok {
+	attempt := modelcheck.ComputeOnce(publishCandidates, publishCandidateKey{strings.Join(p.sources, " "), c.status, c.specEdit, c.deleted}, func() uint8 {
+		candidate, _ := image.CandidateOf(p.buildImage(c.status, c.specEdit, c.deleted), nil)
+		return uint8(candidate.Attempt)
+	})
+	if attempt == 0 {
 		return
 	}
 	next := *c
-	next.slot = attemptRef{attempt: uint8(candidate.Attempt), specEdit: c.specEdit}
+	next.slot = attemptRef{attempt: attempt, specEdit: c.specEdit}
 	next.attempts |= 1 << (next.slot.attempt - 1)
 	p.emit(next, visit, false, "attempt ", next.slot.attempt, " is imported")
 }

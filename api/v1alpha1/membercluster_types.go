@@ -96,8 +96,8 @@ type MemberClusterSpec struct {
 	Connection MemberConnection `json:"connection"`
 	// quarantine cuts the member off: nothing is synced, it gets no grants, and what it
 	// may be running does not count for fleetConcurrency. Rollouts pass it over; for
-	// prunes it is unknown. In pull mode its credentials are revoked, and the field can
-	// be removed only after condition Joined has reason Revoked.
+	// prunes it is unknown. In pull mode its credentials are revoked, and neither the field nor
+	// connection.pull can be removed before condition Joined has reason Revoked.
 	// +optional
 	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
@@ -285,7 +285,7 @@ type MemberClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked: until then issued credentials may still be valid"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || has(self.spec.quarantine) || !has(oldSelf.spec.connection.pull) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.quarantine can be removed only after condition Joined has reason Revoked: until then issued credentials may still be valid"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || !has(oldSelf.spec.connection.pull) || has(self.spec.quarantine) && has(self.spec.connection.pull) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.quarantine and spec.connection.pull of a member in quarantine can be removed only after condition Joined has reason Revoked: until then issued credentials may still be valid"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`

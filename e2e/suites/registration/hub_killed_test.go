@@ -142,16 +142,20 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	// A revocation cannot be taken back before a hub has carried it out.
 	shared.Hub.Kill()
 	<-shared.Hub.Done()
-	patchPull(t, member, `{"revoked":true}`)
-	for _, back := range []string{`{"pull":{"revoked":false}}`, `{"pull":{"revoked":null}}`, `{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}`} {
-		err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"connection":%s}}`, back))
-		require.True(t, apierrors.IsInvalid(err), "%s: %v", back, err)
+	requireNoWayBack := func(spec string) {
+		t.Helper()
+		err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, spec))
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", spec, err)
 		require.ErrorContains(t, err, "only after condition Joined has reason Revoked")
 	}
+	const byKubeconfig = `{"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`
 	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":{"reason":"stolen"}}}`)))
-	err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`))
-	require.True(t, apierrors.IsInvalid(err), "%v", err)
-	require.ErrorContains(t, err, "spec.quarantine can be removed only after condition Joined has reason Revoked")
+	requireNoWayBack(`{"quarantine":null}`)
+	requireNoWayBack(byKubeconfig)
+	patchPull(t, member, `{"revoked":true}`)
+	for _, back := range []string{`{"connection":{"pull":{"revoked":false}}}`, `{"connection":{"pull":{"revoked":null}}}`, byKubeconfig} {
+		requireNoWayBack(back)
+	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked without a hub")
 	until(v1alpha1.ReasonRevoked)
 	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`)))

@@ -181,16 +181,12 @@ func (f *Fleet) startHubPlane(ctx context.Context) (err error) {
 	return program.InstallAgent(ctx, f.FakePlane, agentValues) // for its CRDs
 }
 
-// hubLeaseDuration is longer than a busy machine stalls, and short enough to wait for: the Leases of
-// replicas, which nobody takes over, have it too.
-const hubLeaseDuration = time.Minute
-
 // StartHub starts the fleet's hub. It takes the Lease of a hub that was killed at once.
 func (f *Fleet) StartHub(ctx context.Context, args ...string) error {
 	if err := program.DeleteHubLease(ctx, f); err != nil {
 		return err
 	}
-	h, err := f.RunHub(ctx, program.Options{LeaseDuration: hubLeaseDuration, Args: args})
+	h, err := f.RunHub(ctx, program.Options{LeaseDuration: program.LongLease, Args: args})
 	if err == nil {
 		f.Hub = h
 	}

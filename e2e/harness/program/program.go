@@ -54,6 +54,10 @@ type builtFrom struct{ checkout, version string }
 // kubelet restarts it. Who starts with it takes the Lease from a program that is dead.
 const StableLease = time.Hour
 
+// LongLease is longer than a busy machine stalls, and short enough to wait for: the Leases of a hub's
+// replicas, which nobody takes over, are as long.
+const LongLease = time.Minute
+
 // Options of one process.
 type Options struct {
 	// ConfigureClient changes the program's client configuration, such as to route it

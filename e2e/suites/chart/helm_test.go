@@ -288,7 +288,7 @@ func removeHubAndAgent(t *testing.T, s *helmCluster) {
 	syncs, err := program.StartAgent(t.Context(), s.plane, program.Options{LeaseDuration: program.StableLease})
 	require.NoError(t, err)
 	t.Cleanup(syncs.Kill)
-	plans, err := program.StartHub(t.Context(), s.plane, program.Options{LeaseDuration: time.Minute})
+	plans, err := program.StartHub(t.Context(), s.plane, program.Options{LeaseDuration: program.LongLease})
 	require.NoError(t, err)
 	t.Cleanup(plans.Kill)
 	require.NoError(t, program.CreateMemberSecret(t.Context(), s, "own", s.plane.Config()))

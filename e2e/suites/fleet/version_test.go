@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,7 +35,7 @@ func releaseVersions(t *testing.T) (restartHub, restartAgent func(ctx context.Co
 		t.Helper()
 		require.NoError(t, shared.Hub.Stop(testenv.Patience))
 		var err error
-		shared.Hub, err = shared.RunHub(ctx, program.Options{LeaseDuration: time.Minute, Version: version})
+		shared.Hub, err = shared.RunHub(ctx, program.Options{LeaseDuration: program.LongLease, Version: version})
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() {

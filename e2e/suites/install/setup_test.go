@@ -138,7 +138,7 @@ func (s *testHub) StartHub(ctx context.Context, version string) (*program.Hub, e
 	if err := program.DeleteHubLease(ctx, s.hubPlane); err != nil {
 		return nil, err
 	}
-	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{LeaseDuration: time.Minute, Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
+	return program.StartHub(ctx, s.hubPlane.ControlPlane, program.Options{LeaseDuration: program.LongLease, Version: version, Log: os.Getenv("OT_FLEET_HUB_LOG"), Args: []string{
 		"--probe-interval=1s", "--cluster-api-selector=fleet=ot", "--cluster-api-namespaces=" + capiNamespace, "--cluster-api-own-names=" + capiNamespace, "--cluster-api-label-prefixes=" + v1alpha1.LabelInstallAgent,
 		"--install-agents", "--install-backoff=" + backoff.String(),
 	}})

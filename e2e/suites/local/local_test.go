@@ -115,7 +115,7 @@ func (f *processFleet) startHub(ctx context.Context) (err error) {
 	if err := program.DeleteHubLease(ctx, f.hubClient); err != nil {
 		return err
 	}
-	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{LeaseDuration: time.Minute, Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
+	f.hub, err = program.StartHub(ctx, f.hubPlane, program.Options{LeaseDuration: program.LongLease, Args: []string{"--probe-interval=1s", "--member-timeout=5s"}})
 	return err
 }
 

@@ -62,10 +62,6 @@ down: ## End them
 pictures: ## Draw the pictures of the dashboard in docs/pictures (needs chromium-headless-shell)
 	@go test ./e2e/suites/dashboard -run TestPictures -count=1 -rewrite
 
-# Tests and the linker collect garbage less often: two cores are scarcer than memory.
-test: export GOGC ?= 400
-test: export GOMEMLIMIT ?= 1GiB
-
 .PHONY: test
 test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.

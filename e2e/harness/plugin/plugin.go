@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -101,7 +100,7 @@ func (p *Plugin) Command(ctx context.Context, args ...string) (*exec.Cmd, error)
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = slices.Concat(os.Environ(), process.CollectorDefaults(), []string{"KUBECONFIG=" + p.Kubeconfig, "OT_HUB="}, p.Env)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "OT_HUB="), p.Env...)
 	return cmd, nil
 }
 

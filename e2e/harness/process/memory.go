@@ -25,15 +25,12 @@ func (p *Process) ResetPeakMemory() error {
 // smallMachineMiB is the memory of a machine on which a program has its HeapMiB.
 const smallMachineMiB = 12 << 10
 
-// CollectorDefaults has a program collect garbage as in a cluster: `make test` sets others for tests.
-func CollectorDefaults() []string { return []string{"GOGC=", "GOMEMLIMIT="} }
-
 // collectorEnv has a program collect garbage when its heap is five times what is in use, or at
 // its limit. By Go's defaults API servers spent a quarter of their CPU time on collection, and
 // with KubeVirt's CRDs near a limit of 512 MiB two thirds.
 func (o Options) collectorEnv() []string {
 	if o.HeapMiB == 0 {
-		return CollectorDefaults()
+		return nil
 	}
 	limit := max(o.HeapMiB, o.HeapMiB*(MachineMemory()>>20)/smallMachineMiB)
 	return []string{"GOGC=400", fmt.Sprintf("GOMEMLIMIT=%dMiB", limit)}

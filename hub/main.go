@@ -6,6 +6,8 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
+	"runtime/debug"
 	_ "time/tzdata" // schedules name time zones, and the image has none
 
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificate authorities
@@ -30,7 +32,14 @@ var version = "dev"
 
 func userAgent() string { return programName + "/" + version }
 
+// gcPercent is GOGC unless the environment sets it. Most of a hub's heap lives as long as its
+// connections to members, and Go's default would hold as much again.
+const gcPercent = 50
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	var o options
 	o.bindFlags(flag.CommandLine)
 	startup.RunProgram(programName, func() error { return runHub(o) })

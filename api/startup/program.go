@@ -5,16 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime/debug"
 
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/pelotech/ot-fleet/api/health"
 )
-
-// gcPercent is GOGC unless the environment sets it. Most of a heap are objects that stay: of members in
-// a hub, of images in an agent. Go's default would hold as much again.
-const gcPercent = 50
 
 // RunProgram parses the flags, sets the logger and calls run. With --check-url or
 // --head-url it requests that URL instead. It ends the process with 1 on an error.
@@ -24,9 +19,6 @@ func RunProgram(name string, run func() error) {
 	var logging zap.Options
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	setLogger(zap.New(zap.UseFlagOptions(&logging)))
 	if *checkURL != "" {
 		run = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }

@@ -1,7 +1,7 @@
 package modelcheck
 
-// ComputeOnce returns what compute returned for a key, and calls it for the first time only: most states
-// of a model differ in what a decision does not depend on.
+// ComputeOnce calls compute only for a key that known lacks: most states of a model differ in what a
+// decision does not depend on. It is not for concurrent use.
 func ComputeOnce[K comparable, V any](known map[K]V, key K, compute func() V) V {
 	value, ok := known[key]
 	if !ok {

@@ -104,8 +104,8 @@ func isPortTaken(p *process.Process) bool {
 	return err == nil && bytes.Contains(log, []byte("address already in use"))
 }
 
-// uncachedResources are those that hardly anybody reads in a test. Each watch cache wakes the API server
-// every second: without these, an idle one takes a fifth less CPU time, and there are 80 in a run.
+// uncachedResources are rarely read by tests. Each watch cache wakes its API server every second: without
+// these caches an idle one takes a fifth less CPU time. A run of all tests starts 80 API servers.
 var uncachedResources = []string{
 	"endpoints", "podtemplates", "replicationcontrollers",
 	"controllerrevisions.apps", "daemonsets.apps", "replicasets.apps", "statefulsets.apps",

@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ListAndWatch reads the objects of a kind into list and watches them from there, until ctx ends.
-// A busy API server ends watches: this one is opened again where it ended, and misses nothing.
+// ListAndWatch reads the objects of a kind into list and watches them from there, until ctx ends: what
+// is in the list is no event. A busy API server ends watches; this one is opened again where it ended.
+// It ends with the API server, since a restarted one does not know that place.
 func ListAndWatch(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+	kind := list.DeepCopyObject().(client.ObjectList)
 	if err := c.List(ctx, list, o...); err != nil {
 		return nil, fmt.Errorf("listing %T: %w", list, err)
 	}
-	kind := list.DeepCopyObject().(client.ObjectList)
 	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			of := (&client.ListOptions{}).ApplyOptions(o)

@@ -69,6 +69,8 @@ func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (
 	}
 	var list cdiv1.DataVolumeList
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
 	w, err := controlplane.ListAndWatch(running, c, &list)
 	if err != nil {
 		cancel()

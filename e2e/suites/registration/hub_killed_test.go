@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -142,22 +143,24 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	// A revocation cannot be taken back before a hub has carried it out.
 	shared.Hub.Kill()
 	<-shared.Hub.Done()
-	requireNoWayBack := func(spec string) {
+	requireNoWayBack := func(spec, why string) {
 		t.Helper()
 		err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, spec))
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", spec, err)
-		require.ErrorContains(t, err, "only after condition Joined has reason Revoked")
+		require.ErrorContains(t, err, why+" only after condition Joined has reason Revoked")
 	}
+	const inQuarantine = "a member can leave quarantine, and in quarantine pull mode,"
 	const byKubeconfig = `{"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`
 	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":{"reason":"stolen"}}}`)))
-	requireNoWayBack(`{"quarantine":null}`)
-	requireNoWayBack(byKubeconfig)
+	requireNoWayBack(`{"quarantine":null}`, inQuarantine)
+	requireNoWayBack(byKubeconfig, inQuarantine)
 	patchPull(t, member, `{"revoked":true}`)
 	for _, back := range []string{`{"connection":{"pull":{"revoked":false}}}`, `{"connection":{"pull":{"revoked":null}}}`, byKubeconfig} {
-		requireNoWayBack(back)
+		requireNoWayBack(back, "spec.connection.pull.revoked can be unset")
 	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked without a hub")
 	until(v1alpha1.ReasonRevoked)
+	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, byKubeconfig), client.DryRunAll))
 	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`)))
 	awaitMemberGone(t, member)
 	awaitCondition(t, func() bool { return isRefused(agent.listPlans(t.Context())) }, "a revoked credential is accepted")

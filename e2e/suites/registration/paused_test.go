@@ -3,10 +3,13 @@
 package registration_test
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -71,9 +74,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 
 	second := s.startAgent(t, nil, "--hub-renew-after=2s")
 	require.True(t, testenv.AwaitCondition(t, func() bool { return s.storedCredential(t) != before && carrier() != paused }), "%s carries on", paused)
-	seen, err := controlplane.ListAndWatch(t.Context(), s, &v1alpha1.MemberLinkList{}, client.InNamespace(s.namespace()))
-	require.NoError(t, err)
-	defer seen.Stop()
+	carriers := s.recordCarriers(t)
 	here.SetBeforeHook(nil)
 	goOn <- struct{}{}
 	require.Equal(t, http.StatusConflict, <-answered, "what it had to store is older than what is there")
@@ -85,17 +86,7 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 	// It is told late that it has lost its Lease, and looks before that.
 	<-first.Done()
 	s.awaitHubConnected(t, metav1.ConditionTrue, v1alpha1.ReasonConnected)
-	for more := true; more; {
-		select {
-		case e := <-seen.ResultChan():
-			if l, ok := e.Object.(*v1alpha1.MemberLink); ok && e.Type != watch.Deleted {
-				require.NotEqual(t, paused, l.Status.Carrier, "a replica that no longer leads has synced")
-			}
-		default:
-			more = false
-		}
-	}
-	require.NotEqual(t, paused, carrier())
+	assert.NotContains(t, carriers(), paused, "a replica that no longer leads has synced")
 
 	require.NoError(t, second.Pause(t.Context()))
 	s.revokeCredential(t)
@@ -109,4 +100,42 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 		c := s.hubConnectedCondition(t)
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonUnauthorized
 	}), "it does not tell that it is refused: %+v", s.hubConnectedCondition(t))
+}
+
+// recordCarriers records who has synced the member from now on. carriers waits for the latest write.
+func (s *testFleet) recordCarriers(t *testing.T) (carriers func() []string) {
+	t.Helper()
+	var now v1alpha1.MemberLinkList
+	w, err := controlplane.ListAndWatch(t.Context(), s, &now, client.InNamespace(s.namespace()))
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	var mu sync.Mutex
+	byVersion := map[string]string{}
+	record := func(l *v1alpha1.MemberLink) {
+		mu.Lock()
+		defer mu.Unlock()
+		byVersion[l.ResourceVersion] = l.Status.Carrier
+	}
+	for i := range now.Items {
+		record(&now.Items[i])
+	}
+	go func() {
+		for e := range w.ResultChan() {
+			if l, ok := e.Object.(*v1alpha1.MemberLink); ok && e.Type != watch.Deleted {
+				record(l)
+			}
+		}
+	}()
+	return func() []string {
+		latest := &v1alpha1.MemberLink{}
+		require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, latest))
+		require.True(t, testenv.AwaitCondition(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return byVersion[latest.ResourceVersion] == latest.Status.Carrier
+		}), "the watch ended")
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Collect(maps.Values(byVersion))
+	}
 }

@@ -91,13 +91,15 @@ func TestRolloutSurvivesHubKilledAtEachWrite(t *testing.T) {
 	var versions []string
 	for _, write := range writes { // a kill may hide other writes of the same version
 		killer := newHubKiller(t, []faults.FatalWrite{write})
+		version := strconv.Itoa(len(versions) + 1)
+		most := shared.watchConcurrency(t, img.ImageNameForVersion(version), onlineMembers...)
 		if len(versions) == 0 {
 			shared.createFleetImage(t, img)
 		} else {
-			shared.updateFleetImage(t, img, func() { shared.setVersion(img, strconv.Itoa(len(versions)+1)) })
+			shared.updateFleetImage(t, img, func() { shared.setVersion(img, version) })
 		}
-		versions = append(versions, img.Spec.Version)
-		most := shared.watchConcurrency(t, img.ImageNameForVersion(img.Spec.Version), onlineMembers...)
+		require.Equal(t, version, img.Spec.Version)
+		versions = append(versions, version)
 		killer.AwaitCondition(t, "version "+img.Spec.Version, func() bool {
 			got := &v1alpha1.FleetDiskImage{}
 			return shared.Get(t.Context(), client.ObjectKeyFromObject(img), got) == nil && got.Status.ObservedGeneration == got.Generation && hasSucceeded(got)

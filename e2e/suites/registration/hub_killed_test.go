@@ -5,6 +5,8 @@ package registration_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -151,7 +153,16 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	}
 	const inQuarantine = "a member can leave quarantine, and in quarantine pull mode,"
 	const byKubeconfig = `{"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`
-	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":{"reason":"stolen"}}}`)))
+	patchSpec := func(spec string, o ...client.PatchOption) {
+		t.Helper()
+		require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, spec), o...))
+	}
+	pull, err := json.Marshal(getMember(t, member).Spec.Connection.Pull)
+	require.NoError(t, err)
+	patchSpec(`{"quarantine":{"reason":"stolen"},"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`)
+	requireNoWayBack(`{"quarantine":null}`, inQuarantine)
+	requireNoWayBack(`{"quarantine":null,"connection":{"pull":{},"kubeconfigSecretRef":null}}`, inQuarantine)
+	patchSpec(fmt.Sprintf(`{"connection":{"pull":%s,"kubeconfigSecretRef":null}}`, pull))
 	requireNoWayBack(`{"quarantine":null}`, inQuarantine)
 	requireNoWayBack(byKubeconfig, inQuarantine)
 	patchPull(t, member, `{"revoked":true}`)
@@ -160,8 +171,8 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked without a hub")
 	until(v1alpha1.ReasonRevoked)
-	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, byKubeconfig), client.DryRunAll))
-	require.NoError(t, shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":{"quarantine":null}}`)))
+	patchSpec(byKubeconfig, client.DryRunAll)
+	patchSpec(`{"quarantine":null}`)
 	awaitMemberGone(t, member)
 	awaitCondition(t, func() bool { return isRefused(agent.listPlans(t.Context())) }, "a revoked credential is accepted")
 	assert.Empty(t, killer.Remaining(), "writes that were never made")

@@ -110,11 +110,7 @@ func (p *acquireScenario) snapshotClass(edits uint8) string {
 var knownRevisions = map[string]string{}
 
 func (p *acquireScenario) revisionOf(edits uint8) string {
-	spec := p.imageSpecs[edits]
-	if knownRevisions[spec] == "" {
-		knownRevisions[spec] = p.buildImage(imageState{specEdits: edits}).Spec.Revision()
-	}
-	return knownRevisions[spec]
+	return modelcheck.ComputeOnce(knownRevisions, p.imageSpecs[edits], func() string { return p.buildImage(imageState{specEdits: edits}).Spec.Revision() })
 }
 
 func (p *acquireScenario) buildSlot(t attemptRef) v1alpha1.Slot {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/podevents"
+	"github.com/pelotech/ot-fleet/api/apitest"
 )
 
 // eventServer answers lists of Events.
@@ -65,16 +66,16 @@ func TestEventsAreReadSeldom(t *testing.T) {
 		}
 		assert.Empty(t, visit(), "it may just take a little")
 		assert.Zero(t, s.lists)
-		time.Sleep(30 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+		apitest.AdvanceClock(30 * time.Second)
 		for range 20 {
 			assert.Equal(t, "FailedMount", visit())
 		}
 		assert.Equal(t, 1, s.lists)
-		time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+		apitest.AdvanceClock(time.Minute)
 		s.err = errors.New("EOF")
 		assert.Equal(t, "FailedMount", visit(), "the former answer stays")
 		assert.Equal(t, 2, s.lists)
-		time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+		apitest.AdvanceClock(time.Minute)
 		s.err, s.events = nil, nil
 		assert.Empty(t, visit())
 
@@ -108,7 +109,7 @@ func TestWarningsEndBetweenReads(t *testing.T) {
 		pods := silentPodIn("ns", "a")
 		r.AddTo(t.Context(), pods)
 		assert.Equal(t, "FailedMount", warningOf(pods))
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+		apitest.AdvanceClock(10 * time.Second)
 		pods = silentPodIn("ns", "a")
 		pods[0].Status.Conditions = append(pods[0].Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
 		r.AddTo(t.Context(), pods)
@@ -143,7 +144,7 @@ func TestReadsAreBounded(t *testing.T) {
 				}
 			}
 			require.Equal(t, before+60, s.lists)
-			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(time.Minute)
 		}
 		assert.Len(t, read, 90, "each gets its turn")
 	})
@@ -175,7 +176,7 @@ func TestSlowReadsAreBounded(t *testing.T) {
 					start := time.Now()
 					visit("slow", 20)
 					waited += time.Since(start)
-					time.Sleep(5 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+					apitest.AdvanceClock(5 * time.Second)
 				}
 				assert.LessOrEqual(t, s.lists, tt.wantReads)
 				assert.GreaterOrEqual(t, s.lists, 10, "it is noticed when they can be read")
@@ -184,7 +185,7 @@ func TestSlowReadsAreBounded(t *testing.T) {
 				visit("other", 1)
 				assert.Equal(t, before+1, s.lists)
 
-				time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+				apitest.AdvanceClock(time.Minute)
 				start := time.Now()
 				for ns := range 100 {
 					visit(fmt.Sprint(ns), 1)
@@ -203,6 +204,6 @@ type slowServer struct {
 }
 
 func (s *slowServer) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	time.Sleep(s.takes) //nolint:forbidigo // the clock of a synctest bubble
+	apitest.AdvanceClock(s.takes)
 	return cmp.Or(s.eventServer.List(ctx, list, opts...), s.err)
 }

@@ -144,7 +144,7 @@ func TestRefusalOfOneImage(t *testing.T) {
 					assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(large), 1), "its own DataVolume")
 					meta.SetStatusCondition(&large.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionImported, Reason: string(b.Reason)})
 					assert.Nil(t, r.findAdmissionBlocker(t.Context(), small), "others do not wait")
-					time.Sleep(maxTrialRetryDelay / 2) //nolint:forbidigo // the clock of a synctest bubble
+					apitest.AdvanceClock(maxTrialRetryDelay / 2)
 				}
 				assert.Equal(t, 4, w.asked, "the refused one is asked for again by itself")
 			})
@@ -195,7 +195,7 @@ func TestUnknownTrialAnswers(t *testing.T) {
 				visit()
 				assert.LessOrEqual(t, time.Since(start), trialTimeout, "a worker is held once")
 				assert.Equal(t, 1, w.asked)
-				time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+				apitest.AdvanceClock(trialRetryDelay)
 				visit()
 				assert.Equal(t, 2, w.asked)
 			})
@@ -240,17 +240,17 @@ func TestSilenceEnds(t *testing.T) {
 		// Each further silence after an answer, or long after, lasts as long as the first.
 		for name, pass := range map[string]func(){
 			"after an answer": func() { require.Nil(t, find("https://other.example.com/"+fmt.Sprint(w.asked))) },
-			"long after":      func() { time.Sleep(time.Hour) }, //nolint:forbidigo // the clock of a synctest bubble
+			"long after":      func() { apitest.AdvanceClock(time.Hour) },
 		} {
-			time.Sleep(2 * maxTrialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(2 * maxTrialRetryDelay)
 			pass()
 			require.NotNil(t, find(slow), name)
-			time.Sleep(trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(trialRetryDelay)
 			before := w.asked
 			require.NotNil(t, find(slow), name)
 			assert.Equal(t, before+1, w.asked, name)
 		}
-		time.Sleep(2 * trialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+		apitest.AdvanceClock(2 * trialRetryDelay)
 		silent = false
 		require.Nil(t, find(slow))
 		assert.Nil(t, find("https://newest.example.com/a"))
@@ -263,7 +263,7 @@ func TestWaitingForWebhooksIsBounded(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"slow failure": func(context.Context) error {
-			time.Sleep(2 * time.Second) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(2 * time.Second)
 			return apierrors.NewInternalError(errors.New(`failed calling webhook "x": context deadline exceeded`))
 		},
 	} {
@@ -294,12 +294,12 @@ func TestWaitingForWebhooksIsBounded(t *testing.T) {
 							assert.Equal(t, v1alpha1.ReasonCDIUnavailable, b.Reason)
 							waited += time.Since(begin)
 						}
-						time.Sleep(time.Second) //nolint:forbidigo // the clock of a synctest bubble
+						apitest.AdvanceClock(time.Second)
 					}
 					assert.LessOrEqual(t, waited, 2*(maxUnavailableWait+trialTimeout), "this minute may begin within one of the agent's")
 				}
 				down = false
-				time.Sleep(maxTrialRetryDelay) //nolint:forbidigo // the clock of a synctest bubble
+				apitest.AdvanceClock(maxTrialRetryDelay)
 				for ns := 2; ns < 102; ns++ {
 					assert.Nil(t, find(ns))
 				}
@@ -323,7 +323,7 @@ func TestRefusedImagesAreAskedForLessAndLess(t *testing.T) {
 				require.NotNil(t, b)
 				assert.Contains(t, b.Message, ledger.DataVolumeName(image.KeyOf(img), 1)+" is wrong", "its own DataVolume")
 			}
-			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(time.Minute)
 		}
 		assert.Less(t, w.asked, minutes/2)
 		assert.GreaterOrEqual(t, w.asked, int(minutes*time.Minute/maxTrialRetryDelay), "it is noticed when they are accepted")
@@ -359,7 +359,7 @@ func TestTrialsPerMinuteAreBounded(t *testing.T) {
 			b := r.findAdmissionBlocker(t.Context(), img)
 			require.NotNil(t, b, "it waits as before")
 			assert.Equal(t, "was refused", b.Message)
-			time.Sleep(time.Minute) //nolint:forbidigo // the clock of a synctest bubble
+			apitest.AdvanceClock(time.Minute)
 		}
 	})
 }

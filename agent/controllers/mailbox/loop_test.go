@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
@@ -54,7 +55,7 @@ func TestFailedSyncBacksOffDespiteRequests(t *testing.T) {
 
 // advance moves the fake clock and waits until everything it woke is blocked again.
 func advance(by time.Duration) {
-	time.Sleep(by) //nolint:forbidigo // the clock of a synctest bubble
+	apitest.AdvanceClock(by)
 	synctest.Wait()
 }
 

@@ -79,22 +79,29 @@ func (c *Change) decideEnd(member *v1alpha1.MemberCluster, pull bool) error {
 	if !c.Changed {
 		return nil
 	}
+	joined := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
+	revoked := joined != nil && joined.Reason == v1alpha1.ReasonRevoked
 	if !pull {
+		if joined != nil && !revoked {
+			return fmt.Errorf("the quarantine of %s ends only once the hub has revoked what its agent got in pull mode (condition Joined is gone then); now: %s", member.Name, describeJoined(joined))
+		}
 		c.Effects = append(c.Effects, "the hub connects again, and believes what the member claims to run",
 			"if its tokens were revoked, let the hub in by kubectl ot join push "+member.Name+" --member <context>")
 		return nil
 	}
-	joined := meta.FindStatusCondition(member.Status.Conditions, v1alpha1.ConditionJoined)
-	if joined == nil || joined.Reason != v1alpha1.ReasonRevoked {
-		said := "the hub has not said what it does"
-		if joined != nil {
-			said = v1alpha1.SanitizeText(joined.Reason+": "+joined.Message, 1024)
-		}
-		return fmt.Errorf("the quarantine of %s ends only once its agent's credentials are revoked (condition Joined, reason Revoked); now: %s", member.Name, said)
+	if !revoked {
+		return fmt.Errorf("the quarantine of %s ends only once its agent's credentials are revoked (condition Joined, reason Revoked); now: %s", member.Name, describeJoined(joined))
 	}
 	c.Effects = append(c.Effects, "its agent registers anew, with a new join token: kubectl ot join pull "+member.Name+" --member <context> -- …",
 		"from then on the hub believes what the member claims to run")
 	return nil
+}
+
+func describeJoined(c *metav1.Condition) string {
+	if c == nil {
+		return "the hub has not said what it does"
+	}
+	return v1alpha1.SanitizeText(c.Reason+": "+c.Message, 1024)
 }
 
 // DefaultAgentNamespace is that of a MemberCluster that names none.

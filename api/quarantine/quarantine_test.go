@@ -55,6 +55,8 @@ func TestDecide(t *testing.T) {
 		"for another reason":         {request: begin, member: member(true, "other"), wantChanged: true, wantEffect: "nothing is synced"},
 		"the end in push mode":       {request: end, member: member(false, "forged"), wantChanged: true, wantEffect: "kubectl ot join push oslo"},
 		"the end in pull mode":       {request: end, member: withJoined(member(true, "forged"), v1alpha1.ReasonRevoked), wantChanged: true, wantEffect: "kubectl ot join pull oslo"},
+		"left pull mode, revoked":    {request: end, member: withJoined(member(false, "forged"), v1alpha1.ReasonRevoked), wantChanged: true, wantEffect: "connects again"},
+		"left pull mode, too early":  {request: end, member: withJoined(member(false, "forged"), v1alpha1.ReasonRevoking), wantErr: "condition Joined is gone then); now: Revoking: message"},
 		"too early":                  {request: end, member: withJoined(member(true, "forged"), v1alpha1.ReasonRevoking), wantErr: "now: Revoking: message"},
 		"too early, no condition":    {request: end, member: member(true, "forged"), wantErr: "the hub has not said"},
 		"no quarantine to end":       {request: end, member: member(true, "")},

@@ -96,8 +96,9 @@ type MemberClusterSpec struct {
 	Connection MemberConnection `json:"connection"`
 	// quarantine cuts the member off: nothing is synced, it gets no grants, and what it
 	// may be running does not count for fleetConcurrency. Rollouts pass it over; for
-	// prunes it is unknown. In pull mode its credentials are revoked, and neither the field nor
-	// connection.pull can be removed before condition Joined has reason Revoked.
+	// prunes it is unknown. In pull mode its credentials are revoked: before condition
+	// Joined has reason Revoked, or is gone after a switch to a kubeconfig, the field
+	// cannot be removed, nor connection.pull.
 	// +optional
 	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
@@ -285,7 +286,8 @@ type MemberClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=member;members,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 53 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a MemberCluster must have at most 53 characters, of a-z, 0-9 and -: ot-member-<name> is its namespace"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.spec.connection.?pull.?revoked.orValue(false) || self.spec.connection.?pull.?revoked.orValue(false) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked: until then issued credentials may still be valid"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || has(self.spec.quarantine) && (has(self.spec.connection.pull) || !has(oldSelf.spec.connection.pull)) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked') || !has(oldSelf.spec.connection.pull) && !(has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined'))",message="a member can leave quarantine, and in quarantine pull mode, only after condition Joined has reason Revoked: until then issued credentials may still be valid"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || !has(oldSelf.spec.connection.pull) || has(self.spec.quarantine) && has(self.spec.connection.pull) || has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason == 'Revoked')",message="a member in quarantine can leave quarantine or pull mode only after condition Joined has reason Revoked: until then issued credentials may still be valid"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec.quarantine) || has(oldSelf.spec.connection.pull) || has(self.spec.quarantine) || !(has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, c.type == 'Joined' && c.reason != 'Revoked'))",message="a member that has left pull mode can leave quarantine only after the hub has removed condition Joined: until then issued credentials may still be valid"
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="AgentHealthy")].status`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`

@@ -21,7 +21,7 @@ func (e *environment) newQuarantineCommand() *cobra.Command {
 		Use:   "quarantine NAME (--reason TEXT | --end)",
 		Short: "Cut a member off that you do not trust, and let it take part again",
 		Long: `quarantine cuts a member off at once; it stays a member. --end lets it take part again; in pull
-mode once its agent's credentials are revoked.`,
+mode, or after it, once its agent's credentials are revoked.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for whoever finds it cut off")

@@ -149,9 +149,12 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 		t.Helper()
 		err := shared.Patch(t.Context(), getMember(t, member), newMergePatch(`{"spec":%s}`, spec))
 		require.True(t, apierrors.IsInvalid(err), "%s: %v", spec, err)
-		require.ErrorContains(t, err, why+" only after condition Joined has reason Revoked")
+		require.ErrorContains(t, err, why)
 	}
-	const inQuarantine = "a member can leave quarantine, and in quarantine pull mode,"
+	const (
+		inQuarantine = "a member in quarantine can leave quarantine or pull mode only after condition Joined has reason Revoked"
+		afterSwitch  = "a member that has left pull mode can leave quarantine only after the hub has removed condition Joined"
+	)
 	const byKubeconfig = `{"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`
 	patchSpec := func(spec string, o ...client.PatchOption) {
 		t.Helper()
@@ -160,14 +163,14 @@ func TestRegistrationSurvivesHubKilledAfterEachWrite(t *testing.T) {
 	pull, err := json.Marshal(getMember(t, member).Spec.Connection.Pull)
 	require.NoError(t, err)
 	patchSpec(`{"quarantine":{"reason":"stolen"},"connection":{"pull":null,"kubeconfigSecretRef":{"name":"mortal"}}}`)
-	requireNoWayBack(`{"quarantine":null}`, inQuarantine)
-	requireNoWayBack(`{"quarantine":null,"connection":{"pull":{},"kubeconfigSecretRef":null}}`, inQuarantine)
+	requireNoWayBack(`{"quarantine":null}`, afterSwitch)
+	requireNoWayBack(`{"quarantine":null,"connection":{"pull":{},"kubeconfigSecretRef":null}}`, afterSwitch)
 	patchSpec(fmt.Sprintf(`{"connection":{"pull":%s,"kubeconfigSecretRef":null}}`, pull))
 	requireNoWayBack(`{"quarantine":null}`, inQuarantine)
 	requireNoWayBack(byKubeconfig, inQuarantine)
 	patchPull(t, member, `{"revoked":true}`)
 	for _, back := range []string{`{"connection":{"pull":{"revoked":false}}}`, `{"connection":{"pull":{"revoked":null}}}`, byKubeconfig} {
-		requireNoWayBack(back, "spec.connection.pull.revoked can be unset")
+		requireNoWayBack(back, "spec.connection.pull.revoked can be unset only after condition Joined has reason Revoked")
 	}
 	require.NoError(t, agent.listPlans(t.Context()), "nothing is revoked without a hub")
 	until(v1alpha1.ReasonRevoked)

@@ -132,7 +132,8 @@ func (s *testFleet) recordCarriers(t *testing.T) (carriers func() []string) {
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return byVersion[latest.ResourceVersion] == latest.Status.Carrier
+			_, seen := byVersion[latest.ResourceVersion]
+			return seen
 		}), "the watch ended")
 		mu.Lock()
 		defer mu.Unlock()

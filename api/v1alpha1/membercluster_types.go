@@ -96,9 +96,8 @@ type MemberClusterSpec struct {
 	Connection MemberConnection `json:"connection"`
 	// quarantine cuts the member off: nothing is synced, it gets no grants, and what it
 	// may be running does not count for fleetConcurrency. Rollouts pass it over; for
-	// prunes it is unknown. In pull mode its credentials are revoked: before condition
-	// Joined has reason Revoked, or is gone after a switch to a kubeconfig, the field
-	// cannot be removed, nor connection.pull.
+	// prunes it is unknown. In pull mode its credentials are revoked: neither the field nor
+	// connection.pull can be removed before condition Joined has reason Revoked.
 	// +optional
 	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.

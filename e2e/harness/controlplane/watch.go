@@ -13,7 +13,7 @@ import (
 
 // ListAndWatch reads the objects of a kind into list and watches them from there, until ctx ends: what
 // is in the list is no event. A busy API server ends watches; this one is opened again where it ended.
-// It ends with the API server, since a restarted one does not know that place.
+// It ends where the API server has forgotten that place, as after its restart.
 func ListAndWatch(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
 	kind := list.DeepCopyObject().(client.ObjectList)
 	if err := c.List(ctx, list, o...); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -240,26 +241,43 @@ func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...str
 	var mu sync.Mutex
 	came, highest := map[string]bool{}, 0
 	for _, name := range clusters {
-		w, err := controlplane.ListAndWatch(ctx, f.Members[name], &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
+		open := func() (watch.Interface, error) {
+			return f.Members[name].Watch(ctx, &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
+		}
+		w, err := open()
 		require.NoError(t, err)
 		go func() {
-			for e := range w.ResultChan() {
-				if e.Type != watch.Added {
+			for ctx.Err() == nil {
+				for e := range w.ResultChan() {
+					if e.Type != watch.Added {
+						continue
+					}
+					on := 0
+					// Whoever begins later is read first: if it has begun, those before have ended for good.
+					for _, other := range slices.Backward(clusters) {
+						img := &v1alpha1.VMDiskImage{}
+						err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
+						if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
+							on++
+						}
+					}
+					mu.Lock()
+					came[name], highest = true, max(highest, on)
+					mu.Unlock()
+				}
+				// A busy API server ends watches and forgets where they were: another one begins with what
+				// is there.
+				w.Stop()
+				if next, err := open(); err == nil {
+					w = next
 					continue
 				}
-				on := 0
-				// Whoever begins later is read first: if it has begun, those before have ended for good.
-				for _, other := range slices.Backward(clusters) {
-					img := &v1alpha1.VMDiskImage{}
-					err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
-					if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
-						on++
-					}
+				select {
+				case <-ctx.Done():
+				case <-time.After(100 * time.Millisecond):
 				}
-				mu.Lock()
-				came[name], highest = true, max(highest, on)
-				mu.Unlock()
 			}
+			w.Stop()
 		}()
 	}
 	return func(t *testing.T) int {

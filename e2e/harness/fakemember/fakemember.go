@@ -223,18 +223,15 @@ func (all *Members) watchMailboxes(ctx context.Context, byNamespace map[string]*
 
 // watchEach calls do with every created, changed or deleted object of a kind.
 func (all *Members) watchEach(ctx context.Context, list client.ObjectList, do func(object client.Object, deleted bool)) error {
-	w, err := controlplane.ListAndWatch(ctx, all.client, list)
+	stop, err := controlplane.WatchObjects(ctx, all.client, list, func(c controlplane.Change[client.Object]) {
+		if !c.Preexisting {
+			do(c.Object, c.Type == watch.Deleted)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("on %s: %w", all.plane.Name(), err)
 	}
-	all.running.Go(func() {
-		defer w.Stop()
-		for e := range w.ResultChan() {
-			if obj, ok := e.Object.(client.Object); ok {
-				do(obj, e.Type == watch.Deleted)
-			}
-		}
-	})
+	all.running.Go(func() { <-ctx.Done(); stop() })
 	return nil
 }
 

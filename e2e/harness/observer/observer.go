@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -23,7 +24,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
 // resource is a watched resource with its selectors.
@@ -67,8 +69,7 @@ type Observer struct {
 	client dynamic.Interface
 	// watched are the resources that the cluster serves.
 	watched []resource
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	stops   []func()
 
 	mu     sync.Mutex
 	events []event
@@ -84,80 +85,28 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	o := &Observer{client: client, cancel: cancel, deletedByHand: map[types.UID]bool{}}
-	versions := map[resource]string{}
+	o := &Observer{client: client, deletedByHand: map[types.UID]bool{}}
 	for _, r := range watchedResources {
-		version, err := o.relist(ctx, r)
+		stop, err := controlplane.Watch(ctx, &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+				return client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
+			},
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				options.LabelSelector, options.FieldSelector = r.labels, r.fields
+				return client.Resource(r.GroupVersionResource).Watch(ctx, options)
+			},
+		}, func(c controlplane.Change[*unstructured.Unstructured]) { o.recordChange(r, c) })
 		if apierrors.IsNotFound(err) && slices.Contains(optionalResources, r) {
 			continue
 		}
 		if err != nil {
 			o.Stop()
-			return nil, fmt.Errorf("observing %s: %w", cfg.Host, err)
+			return nil, fmt.Errorf("observing %s in %s: %w", r.Resource, cfg.Host, err)
 		}
 		o.watched = append(o.watched, r)
-		versions[r] = version
-	}
-	for i := range o.events {
-		o.events[i].preexisting = true
-	}
-	for _, r := range o.watched {
-		o.done.Add(1)
-		go func() {
-			defer o.done.Done()
-			o.watchResource(ctx, r, versions[r])
-		}()
+		o.stops = append(o.stops, stop)
 	}
 	return o, nil
-}
-
-// relist records the differences to a new list of a resource and returns its version.
-func (o *Observer) relist(ctx context.Context, r resource) (string, error) {
-	list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
-	if err != nil {
-		return "", fmt.Errorf("listing %s: %w", r.Resource, err)
-	}
-	gone := o.existingObjects(r)
-	for i := range list.Items {
-		item := &list.Items[i]
-		if known := gone[item.GetUID()]; known == nil {
-			o.recordEvent(r, watch.Added, item)
-		} else if known.GetResourceVersion() != item.GetResourceVersion() {
-			o.recordEvent(r, watch.Modified, item)
-		}
-		delete(gone, item.GetUID())
-	}
-	for _, object := range gone {
-		object.SetResourceVersion(list.GetResourceVersion())
-		o.recordEvent(r, watch.Deleted, object)
-	}
-	return list.GetResourceVersion(), nil
-}
-
-// watchResource watches a resource until ctx ends. A restarted API server does not know a watch's
-// version: then it continues from a new list.
-func (o *Observer) watchResource(ctx context.Context, r resource, version string) {
-	for ctx.Err() == nil {
-		w, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				options.LabelSelector, options.FieldSelector = r.labels, r.fields
-				return o.client.Resource(r.GroupVersionResource).Watch(ctx, options)
-			},
-		})
-		if err == nil {
-			for e := range w.ResultChan() {
-				if object, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
-					o.recordEvent(r, e.Type, object)
-				}
-			}
-			w.Stop()
-		}
-		_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			version, err = o.relist(ctx, r)
-			return err == nil, nil
-		})
-	}
 }
 
 // existingObjects returns the existing objects of a resource by the recorded events.
@@ -181,20 +130,21 @@ func (r resource) listOptions() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: r.labels, FieldSelector: r.fields}
 }
 
-func (o *Observer) recordEvent(r resource, kind watch.EventType, object *unstructured.Unstructured) {
-	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+func (o *Observer) recordChange(r resource, c controlplane.Change[*unstructured.Unstructured]) {
+	version, err := strconv.ParseUint(c.Object.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events = append(o.events, event{resource: r, kind: kind, version: version, object: object, seen: time.Now()})
+	o.events = append(o.events, event{resource: r, kind: c.Type, version: version, object: c.Object, seen: time.Now(), preexisting: c.Preexisting})
 }
 
 // Stop ends the observation.
 func (o *Observer) Stop() {
-	o.cancel()
-	o.done.Wait()
+	for _, stop := range o.stops {
+		stop()
+	}
 }
 
 // MarkDeletedByHand excuses the deletion of objects and of what depends on them: a person deletes

@@ -29,7 +29,7 @@ import (
 // creation, and only as many as AllowFinishes allows. Clones wait for their source only; access to the
 // source is not checked. Nothing is deleted.
 type InstantImporter struct {
-	client         client.Client
+	client         client.WithWatch
 	importDuration time.Duration
 	importImage    func(context.Context, *cdiv1.DataVolume) error
 	cancel         context.CancelFunc
@@ -67,40 +67,22 @@ func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (
 	if err := createStorageClasses(ctx, c, o.Snapshots); err != nil {
 		return nil, err
 	}
-	var list cdiv1.DataVolumeList
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, cancel)
-	defer stop()
-	w, err := controlplane.ListAndWatch(running, c, &list)
+	defer context.AfterFunc(ctx, cancel)()
+	i := &InstantImporter{client: c, importDuration: takes, cancel: cancel}
+	i.changed = sync.NewCond(&i.mu)
+	err = watchAdded(running, i, &cdiv1.DataVolumeList{}, func(dv *cdiv1.DataVolume) { i.addImport(pendingImport{dv, time.Now()}) })
+	if err == nil && o.Snapshots {
+		err = watchAdded(running, i, &snapshotv1.VolumeSnapshotList{}, func(s *snapshotv1.VolumeSnapshot) {
+			i.retrySnapshotUntilTaken(running, client.ObjectKeyFromObject(s))
+		})
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
 	}
-	i := &InstantImporter{client: c, importDuration: takes, cancel: cancel}
-	i.changed = sync.NewCond(&i.mu)
-	if o.Snapshots {
-		if err := i.serveSnapshots(running, c); err != nil {
-			cancel()
-			w.Stop()
-			return nil, fmt.Errorf("setting up the instant CDI of %s: %w", o.Name, err)
-		}
-	}
-	for n := range list.Items {
-		i.addImport(pendingImport{&list.Items[n], time.Now()})
-	}
-	i.done.Add(1 + concurrentImports)
-	go func() {
-		defer i.done.Done()
-		defer w.Stop()
-		for e := range w.ResultChan() {
-			if dv, ok := e.Object.(*cdiv1.DataVolume); ok && e.Type == watch.Added {
-				i.addImport(pendingImport{dv, time.Now()})
-			}
-		}
-	}()
 	for range concurrentImports {
-		go func() {
-			defer i.done.Done()
+		i.done.Go(func() {
 			for dv, more := i.nextFinishable(); more; dv, more = i.nextFinishable() {
 				err := i.finishImport(running, dv)
 				i.updateAndWake(func() {
@@ -112,9 +94,22 @@ func StartInstantImporter(ctx context.Context, o Options, takes time.Duration) (
 					}
 				})
 			}
-		}()
+		})
 	}
 	return i, nil
+}
+
+// watchAdded serves each object of a kind once, existing and new ones, until ctx ends.
+func watchAdded[T client.Object](ctx context.Context, i *InstantImporter, list client.ObjectList, serve func(T)) error {
+	stop, err := controlplane.WatchObjects(ctx, i.client, list, func(c controlplane.Change[T]) {
+		if c.Type == watch.Added {
+			serve(c.Object)
+		}
+	})
+	if err == nil {
+		i.done.Go(func() { <-ctx.Done(); stop() })
+	}
+	return err
 }
 
 func (i *InstantImporter) updateAndWake(how func()) {
@@ -342,28 +337,8 @@ func (i *InstantImporter) retryCloneLater(ctx context.Context, dv pendingImport)
 	return nil
 }
 
-// serveSnapshots sets every VolumeSnapshot ready, in one write, as soon as its claim is bound.
+// retrySnapshotUntilTaken sets a VolumeSnapshot ready, in one write, as soon as its claim is bound.
 // It ignores those of SnapshotClassNever.
-func (i *InstantImporter) serveSnapshots(ctx context.Context, c client.WithWatch) error {
-	var list snapshotv1.VolumeSnapshotList
-	w, err := controlplane.ListAndWatch(ctx, c, &list)
-	if err != nil {
-		return err
-	}
-	for n := range list.Items {
-		i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(&list.Items[n]))
-	}
-	i.done.Go(func() {
-		defer w.Stop()
-		for e := range w.ResultChan() {
-			if s, ok := e.Object.(*snapshotv1.VolumeSnapshot); ok && e.Type == watch.Added {
-				i.retrySnapshotUntilTaken(ctx, client.ObjectKeyFromObject(s))
-			}
-		}
-	})
-	return nil
-}
-
 func (i *InstantImporter) retrySnapshotUntilTaken(ctx context.Context, key client.ObjectKey) {
 	taken, err := i.markSnapshotReady(ctx, key)
 	switch {

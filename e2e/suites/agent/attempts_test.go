@@ -231,29 +231,26 @@ func protectSuccessors(t *testing.T) {
 // countImporterStarts counts how often importers of a namespace start from now on, by image.
 func countImporterStarts(t *testing.T, ns string) func() map[types.UID]int {
 	t.Helper()
-	events, err := controlplane.ListAndWatch(t.Context(), env.Client(), &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
-	require.NoError(t, err)
-	t.Cleanup(events.Stop)
 	var mu sync.Mutex
 	starts := map[types.UID]map[types.UID]int{}
-	go func() {
-		for event := range events.ResultChan() {
-			pod, ok := event.Object.(*corev1.Pod)
-			if !ok || len(pod.Spec.SchedulingGates) > 0 {
-				continue
-			}
-			mu.Lock()
-			image := types.UID(pod.Labels[v1alpha1.LabelImageUID])
-			if starts[image] == nil {
-				starts[image] = map[types.UID]int{}
-			}
-			starts[image][pod.UID] = max(starts[image][pod.UID], 1)
-			for i := range pod.Status.ContainerStatuses {
-				starts[image][pod.UID] = max(starts[image][pod.UID], 1+int(pod.Status.ContainerStatuses[i].RestartCount))
-			}
-			mu.Unlock()
+	stop, err := controlplane.WatchObjects(t.Context(), env.Client(), &corev1.PodList{}, func(c controlplane.Change[*corev1.Pod]) {
+		pod := c.Object
+		if c.Preexisting || len(pod.Spec.SchedulingGates) > 0 {
+			return
 		}
-	}()
+		mu.Lock()
+		defer mu.Unlock()
+		image := types.UID(pod.Labels[v1alpha1.LabelImageUID])
+		if starts[image] == nil {
+			starts[image] = map[types.UID]int{}
+		}
+		starts[image][pod.UID] = max(starts[image][pod.UID], 1)
+		for i := range pod.Status.ContainerStatuses {
+			starts[image][pod.UID] = max(starts[image][pod.UID], 1+int(pod.Status.ContainerStatuses[i].RestartCount))
+		}
+	}, client.InNamespace(ns), client.MatchingLabels{"cdi.kubevirt.io": "importer"})
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	return func() map[types.UID]int {
 		mu.Lock()
 		defer mu.Unlock()
@@ -405,20 +402,18 @@ func TestPendingClaimIsWrittenOnce(t *testing.T) {
 // countClaimWrites counts the writes of the claims of a namespace from now on, by UID.
 func countClaimWrites(t *testing.T, ns string) func(types.UID) int {
 	t.Helper()
-	events, err := controlplane.ListAndWatch(t.Context(), env.Client(), &corev1.PersistentVolumeClaimList{}, client.InNamespace(ns))
-	require.NoError(t, err)
-	t.Cleanup(events.Stop)
 	var mu sync.Mutex
 	changes := map[types.UID]int{}
-	go func() {
-		for event := range events.ResultChan() {
-			if claim, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
-				mu.Lock()
-				changes[claim.UID]++
-				mu.Unlock()
-			}
+	stop, err := controlplane.WatchObjects(t.Context(), env.Client(), &corev1.PersistentVolumeClaimList{}, func(c controlplane.Change[*corev1.PersistentVolumeClaim]) {
+		if c.Preexisting {
+			return
 		}
-	}()
+		mu.Lock()
+		defer mu.Unlock()
+		changes[c.Object.UID]++
+	}, client.InNamespace(ns))
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	return func(uid types.UID) int {
 		mu.Lock()
 		defer mu.Unlock()

@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -226,6 +228,27 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	require.NoError(t, hubPlane.Update(t.Context(), second))
 	awaitConnected(t, "munich")
 	awaitMemberGone(t, "frankfurt")
+
+	// In quarantine, a member that somebody switched to pull mode stays there until what it got is
+	// revoked. It has its Secret's labels all the same.
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		m := awaitMember(t, "munich", exists)
+		m.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "suspect"}
+		m.Spec.Connection = v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{}}
+		return hubPlane.Update(t.Context(), m)
+	}))
+	second.Labels["region"] = "south"
+	require.NoError(t, hubPlane.Update(t.Context(), second))
+	awaitMember(t, "munich", func(m *v1alpha1.MemberCluster) bool { return m.Labels["region"] == "south" })
+	awaitEvent(t, "second", "UpdateRefused", "MemberCluster munich keeps its connection and does not use this Secret yet")
+	require.NotNil(t, awaitMember(t, "munich", exists).Spec.Connection.Pull)
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		m := awaitMember(t, "munich", exists)
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionJoined, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRevoked})
+		return hubPlane.Status().Update(t.Context(), m)
+	}))
+	awaitMember(t, "munich", func(m *v1alpha1.MemberCluster) bool { return m.Spec.Connection.KubeconfigSecretRef != nil })
+
 	require.NoError(t, hubPlane.Delete(t.Context(), second))
 	awaitMemberGone(t, "munich")
 

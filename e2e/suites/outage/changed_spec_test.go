@@ -3,6 +3,7 @@
 package outage_test
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,9 +34,16 @@ func TestReadyWaitsForChangedSpec(t *testing.T) {
 	silent.Redirect(cfg)
 	require.NoError(t, shared.PutKubeconfig(t.Context(), fake.Name+"-moved", cfg))
 
-	versions, err := controlplane.ListAndWatch(t.Context(), shared, &v1alpha1.MemberClusterList{}, client.MatchingFields{"metadata.name": fake.Name})
+	var mu sync.Mutex
+	var versions []*v1alpha1.MemberCluster
+	stop, err := controlplane.WatchObjects(t.Context(), shared, &v1alpha1.MemberClusterList{}, func(c controlplane.Change[*v1alpha1.MemberCluster]) {
+		assert.NotEqual(t, watch.Deleted, c.Type)
+		mu.Lock()
+		defer mu.Unlock()
+		versions = append(versions, c.Object)
+	}, client.MatchingFields{"metadata.name": fake.Name})
 	require.NoError(t, err)
-	defer versions.Stop()
+	defer stop()
 	set := func(change func(*v1alpha1.MemberClusterSpec)) (generation int64) {
 		m := shared.GetMember(t, fake.Name)
 		changed := m.DeepCopy()
@@ -49,23 +57,21 @@ func TestReadyWaitsForChangedSpec(t *testing.T) {
 		t.Helper()
 		var found *v1alpha1.MemberCluster
 		require.True(t, testenv.AwaitCondition(t, func() bool {
-			for {
-				select {
-				case e := <-versions.ResultChan():
-					m, ok := e.Object.(*v1alpha1.MemberCluster)
-					require.True(t, ok && e.Type != watch.Deleted, "%+v", e)
-					if m.Status.ObservedGeneration != generation {
-						continue
-					}
-					if found = m; holds(m) {
-						return true
-					}
-					ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
-					require.NotEqual(t, metav1.ConditionTrue, ready.Status, testenv.DescribeMember(m))
-				default:
-					return false
+			mu.Lock()
+			defer mu.Unlock()
+			for len(versions) > 0 {
+				m := versions[0]
+				versions = versions[1:]
+				if m.Status.ObservedGeneration != generation {
+					continue
 				}
+				if found = m; holds(m) {
+					return true
+				}
+				ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+				require.NotEqual(t, metav1.ConditionTrue, ready.Status, testenv.DescribeMember(m))
 			}
+			return false
 		}), "%s", describeLast(&found))
 		return found
 	}

@@ -224,8 +224,8 @@ func TestMemberRestoredDuringImports(t *testing.T) {
 	assert.LessOrEqual(t, history.MaxRunning(), run)
 }
 
-// restartImporter replaces the member's importer: the watch of the last one does not
-// outlive the API server.
+// restartImporter replaces the member's importer: the watch of the last one gets nothing until the
+// API server's versions have caught up with those from before its restore.
 func (s *testMember) restartImporter(t *testing.T, allowed int) {
 	t.Helper()
 	last := s.importer
@@ -246,40 +246,29 @@ func (s *testMember) restartImporter(t *testing.T, allowed int) {
 // reportRecorder are the sequences of a member's reports on the hub, by name, in the
 // order in which they were stored.
 type reportRecorder struct {
-	watch watch.Interface
-	done  sync.WaitGroup
-	of    map[types.NamespacedName][]int64
+	stop func()
+	of   map[types.NamespacedName][]int64
 }
 
 func (f *testFleet) recordReports(t *testing.T, name string) *reportRecorder {
 	t.Helper()
-	var now v1alpha1.ClusterReportList
-	w, err := controlplane.ListAndWatch(t.Context(), f, &now, client.InNamespace(v1alpha1.MemberNamespacePrefix+name))
-	require.NoError(t, err)
-	r := &reportRecorder{watch: w, of: map[types.NamespacedName][]int64{}}
-	record := func(o *v1alpha1.ClusterReport) {
-		key := client.ObjectKeyFromObject(o)
-		r.of[key] = append(r.of[key], o.Sequence)
-	}
-	for i := range now.Items {
-		record(&now.Items[i])
-	}
-	r.done.Go(func() {
-		for e := range w.ResultChan() {
-			if o, ok := e.Object.(*v1alpha1.ClusterReport); ok && e.Type != watch.Deleted {
-				record(o)
-			}
+	r := &reportRecorder{of: map[types.NamespacedName][]int64{}}
+	var err error
+	r.stop, err = controlplane.WatchObjects(t.Context(), f, &v1alpha1.ClusterReportList{}, func(c controlplane.Change[*v1alpha1.ClusterReport]) {
+		if c.Type != watch.Deleted {
+			key := client.ObjectKeyFromObject(c.Object)
+			r.of[key] = append(r.of[key], c.Object.Sequence)
 		}
-	})
-	t.Cleanup(w.Stop)
+	}, client.InNamespace(v1alpha1.MemberNamespacePrefix+name))
+	require.NoError(t, err)
+	t.Cleanup(r.stop)
 	return r
 }
 
 // assertRising requires that no root is older than the one before it.
 func (r *reportRecorder) assertRising(t *testing.T) {
 	t.Helper()
-	r.watch.Stop()
-	r.done.Wait()
+	r.stop()
 	for key, sequences := range r.of {
 		if key.Name != v1alpha1.MailboxName {
 			continue // a newer root may list older pages

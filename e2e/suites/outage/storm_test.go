@@ -40,20 +40,17 @@ func TestFlappingMemberCausesNoWriteStorm(t *testing.T) {
 	shared.AwaitMember(t, m.Name, "one image", func(m *v1alpha1.MemberCluster) bool { return m.Status.Images != nil && m.Status.Images.Queued == 1 })
 
 	// Every write of a MemberCluster is an event of a watch.
-	w, err := controlplane.ListAndWatch(t.Context(), shared, &v1alpha1.MemberClusterList{}, client.MatchingFields{"metadata.name": m.Name})
-	require.NoError(t, err)
 	var mu sync.Mutex
 	versions := map[string]bool{}
-	go func() {
-		for e := range w.ResultChan() {
-			if o, ok := e.Object.(*v1alpha1.MemberCluster); ok && e.Type == watch.Modified {
-				mu.Lock()
-				versions[o.ResourceVersion] = true
-				mu.Unlock()
-			}
+	stop, err := controlplane.WatchObjects(t.Context(), shared, &v1alpha1.MemberClusterList{}, func(c controlplane.Change[*v1alpha1.MemberCluster]) {
+		if c.Type == watch.Modified {
+			mu.Lock()
+			defer mu.Unlock()
+			versions[c.Object.ResourceVersion] = true
 		}
-	}()
-	defer w.Stop()
+	}, client.MatchingFields{"metadata.name": m.Name})
+	require.NoError(t, err)
+	defer stop()
 
 	begun := time.Now()
 	ticker := time.NewTicker(flapEvery)

@@ -105,27 +105,17 @@ func TestPausedAgentWritesNothingStale(t *testing.T) {
 // recordCarriers records who has synced the member from now on. carriers waits for the latest write.
 func (s *testFleet) recordCarriers(t *testing.T) (carriers func() []string) {
 	t.Helper()
-	var now v1alpha1.MemberLinkList
-	w, err := controlplane.ListAndWatch(t.Context(), s, &now, client.InNamespace(s.namespace()))
-	require.NoError(t, err)
-	t.Cleanup(w.Stop)
 	var mu sync.Mutex
 	byVersion := map[string]string{}
-	record := func(l *v1alpha1.MemberLink) {
-		mu.Lock()
-		defer mu.Unlock()
-		byVersion[l.ResourceVersion] = l.Status.Carrier
-	}
-	for i := range now.Items {
-		record(&now.Items[i])
-	}
-	go func() {
-		for e := range w.ResultChan() {
-			if l, ok := e.Object.(*v1alpha1.MemberLink); ok && e.Type != watch.Deleted {
-				record(l)
-			}
+	stop, err := controlplane.WatchObjects(t.Context(), s, &v1alpha1.MemberLinkList{}, func(c controlplane.Change[*v1alpha1.MemberLink]) {
+		if c.Type != watch.Deleted {
+			mu.Lock()
+			defer mu.Unlock()
+			byVersion[c.Object.ResourceVersion] = c.Object.Status.Carrier
 		}
-	}()
+	}, client.InNamespace(s.namespace()))
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	return func() []string {
 		latest := &v1alpha1.MemberLink{}
 		require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace(), Name: v1alpha1.MailboxName}, latest))

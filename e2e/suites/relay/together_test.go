@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -44,28 +42,21 @@ func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namesp
 // watchVersions fails the test when an object's version falls.
 func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
 	b.Helper()
-	w, err := controlplane.ListAndWatch(ctx, c, list, client.InNamespace(namespace))
-	require.NoError(b, err)
 	var count atomic.Int32
 	newest := map[string]int64{}
-	require.NoError(b, meta.EachListItem(list, func(o runtime.Object) error {
-		object := o.(client.Object)
-		newest[object.GetName()] = version(object)
-		return nil
-	}))
-	go func() {
-		for event := range w.ResultChan() {
-			object, ok := event.Object.(client.Object)
-			if !ok || event.Type == watch.Deleted {
-				continue
-			}
-			count.Add(1)
-			v := version(object)
-			assert.GreaterOrEqual(b, v, newest[object.GetName()], "version of %s %s/%s", event.Type, namespace, object.GetName())
-			newest[object.GetName()] = v
+	stop, err := controlplane.WatchObjects(ctx, c, list, func(change controlplane.Change[client.Object]) {
+		if change.Type == watch.Deleted {
+			return
 		}
-	}()
-	b.Cleanup(w.Stop)
+		if !change.Preexisting {
+			count.Add(1)
+		}
+		name, v := change.Object.GetName(), version(change.Object)
+		assert.GreaterOrEqual(b, v, newest[name], "version of %s %s/%s", change.Type, namespace, name)
+		newest[name] = v
+	}, client.InNamespace(namespace))
+	require.NoError(b, err)
+	b.Cleanup(stop)
 	return func() int { return int(count.Load()) }
 }
 

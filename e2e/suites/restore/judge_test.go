@@ -54,39 +54,16 @@ func startJudge(t *testing.T, where string, cfg *rest.Config) *versionJudge {
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: testenv.NewScheme()})
 	require.NoError(t, err)
 	j := &versionJudge{client: c, where: where, last: map[string]string{}, states: map[string][]objectVersion{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	t.Cleanup(func() { cancel(); done.Wait() })
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}} {
-		w, err := controlplane.ListAndWatch(ctx, c, list)
-		require.NoError(t, err)
-		for _, o := range itemsOf(list) {
-			j.record(o)
-		}
-		done.Go(func() {
-			defer w.Stop()
-			for e := range w.ResultChan() {
-				if o, ok := e.Object.(client.Object); ok && e.Type != watch.Deleted {
-					j.record(o)
-				}
+		stop, err := controlplane.WatchObjects(context.Background(), c, list, func(change controlplane.Change[client.Object]) {
+			if change.Type != watch.Deleted {
+				j.record(change.Object)
 			}
 		})
+		require.NoError(t, err)
+		t.Cleanup(stop)
 	}
 	return j
-}
-
-func itemsOf(list client.ObjectList) (objects []client.Object) {
-	switch list := list.(type) {
-	case *v1alpha1.ClusterPlanList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	case *v1alpha1.ClusterReportList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	}
-	return objects
 }
 
 func objectKey(o client.Object) string {

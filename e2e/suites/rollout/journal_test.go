@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,8 +27,7 @@ import (
 // order of their etcd: a plan that rests on a report comes after it, whichever watch is faster.
 type planJournal struct {
 	client client.WithWatch
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	stops  []func()
 
 	mu     sync.Mutex
 	states []journalState
@@ -49,29 +47,26 @@ type journalState struct {
 
 // keepJournal watches the hub until close.
 func keepJournal(c client.WithWatch) (*planJournal, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	j := &planJournal{client: c, cancel: cancel, newest: map[string]uint64{}}
+	j := &planJournal{client: c, newest: map[string]uint64{}}
 	for _, list := range []client.ObjectList{&v1alpha1.ClusterPlanList{}, &v1alpha1.ClusterReportList{}, &v1alpha1.MemberClusterList{}} {
-		w, err := controlplane.ListAndWatch(ctx, c, list)
+		stop, err := controlplane.WatchObjects(context.Background(), c, list, func(change controlplane.Change[client.Object]) {
+			if !change.Preexisting {
+				j.record(change.Object, change.Type == watch.Deleted)
+			}
+		})
 		if err != nil {
 			j.close()
 			return nil, fmt.Errorf("starting the journal: %w", err)
 		}
-		j.done.Go(func() {
-			defer w.Stop()
-			for e := range w.ResultChan() {
-				if o, ok := e.Object.(client.Object); ok {
-					j.record(o, e.Type == watch.Deleted)
-				}
-			}
-		})
+		j.stops = append(j.stops, stop)
 	}
 	return j, nil
 }
 
 func (j *planJournal) close() {
-	j.cancel()
-	j.done.Wait()
+	for _, stop := range j.stops {
+		stop()
+	}
 }
 
 func (j *planJournal) record(o client.Object, deleted bool) {
@@ -236,49 +231,28 @@ func (c *rolloutCourse) applyPlan(s journalState, image string, planned map[stri
 // that it does not matter which watch is slower.
 func (f *testFleet) watchConcurrency(t *testing.T, image string, clusters ...string) (most func(*testing.T) int) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	var mu sync.Mutex
 	came, highest := map[string]bool{}, 0
 	for _, name := range clusters {
-		open := func() (watch.Interface, error) {
-			return f.Members[name].Watch(ctx, &v1alpha1.VMDiskImageList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
-		}
-		w, err := open()
-		require.NoError(t, err)
-		go func() {
-			for ctx.Err() == nil {
-				for e := range w.ResultChan() {
-					if e.Type != watch.Added {
-						continue
-					}
-					on := 0
-					// Whoever begins later is read first: if it has begun, those before have ended for good.
-					for _, other := range slices.Backward(clusters) {
-						img := &v1alpha1.VMDiskImage{}
-						err := f.Members[other].Get(ctx, client.ObjectKey{Namespace: namespace, Name: image}, img)
-						if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
-							on++
-						}
-					}
-					mu.Lock()
-					came[name], highest = true, max(highest, on)
-					mu.Unlock()
-				}
-				// A busy API server ends watches and forgets where they were: another one begins with what
-				// is there.
-				w.Stop()
-				if next, err := open(); err == nil {
-					w = next
-					continue
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(100 * time.Millisecond):
+		stop, err := controlplane.WatchObjects(t.Context(), f.Members[name], &v1alpha1.VMDiskImageList{}, func(c controlplane.Change[*v1alpha1.VMDiskImage]) {
+			if c.Type != watch.Added {
+				return
+			}
+			on := 0
+			// Whoever begins later is read first: if it has begun, those before have ended for good.
+			for _, other := range slices.Backward(clusters) {
+				img := &v1alpha1.VMDiskImage{}
+				err := f.Members[other].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: image}, img)
+				if err == nil && img.Status.Phase != v1alpha1.PhaseSucceeded && img.Status.Phase != v1alpha1.PhaseFailed {
+					on++
 				}
 			}
-			w.Stop()
-		}()
+			mu.Lock()
+			came[name], highest = true, max(highest, on)
+			mu.Unlock()
+		}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": image})
+		require.NoError(t, err)
+		t.Cleanup(stop)
 	}
 	return func(t *testing.T) int {
 		t.Helper()

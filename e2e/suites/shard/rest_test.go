@@ -40,19 +40,16 @@ func (w *writeCounter) mostWritten() (name string, n int) {
 // countWrites counts writes until the test ends.
 func (f *testFleet) countWrites(t *testing.T, list client.ObjectList) *writeCounter {
 	t.Helper()
-	w, err := controlplane.ListAndWatch(t.Context(), f, list)
-	require.NoError(t, err)
-	t.Cleanup(w.Stop)
 	all := &writeCounter{of: map[string]int{}}
-	go func() {
-		for e := range w.ResultChan() {
-			if o, ok := e.Object.(client.Object); ok && e.Type != watch.Added {
-				all.mu.Lock()
-				all.of[o.GetNamespace()+"/"+o.GetName()]++
-				all.mu.Unlock()
-			}
+	stop, err := controlplane.WatchObjects(t.Context(), f, list, func(c controlplane.Change[client.Object]) {
+		if c.Type != watch.Added {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			all.of[c.Object.GetNamespace()+"/"+c.Object.GetName()]++
 		}
-	}()
+	})
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	return all
 }
 

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -365,29 +364,18 @@ func testManyVMs(t *testing.T, s *testenv.Env, n int) {
 	assert.Equal(t, n, machines())
 }
 
-// countObjects counts the objects of a kind that a namespace has had from now on.
+// countObjects counts the objects of a kind that a namespace has or gets from now on.
 func countObjects(t *testing.T, s *testenv.Env, list client.ObjectList, ns string) func() int {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	w, err := controlplane.ListAndWatch(ctx, s.Client(), list, client.InNamespace(ns))
-	if err != nil {
-		cancel()
-		require.NoError(t, err)
-	}
 	var mu sync.Mutex
 	seen := map[types.UID]bool{}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for e := range w.ResultChan() {
-			if o, ok := e.Object.(client.Object); ok && e.Type != watch.Error {
-				mu.Lock()
-				seen[o.GetUID()] = true
-				mu.Unlock()
-			}
-		}
-	}()
-	t.Cleanup(func() { cancel(); w.Stop(); <-ended })
+	stop, err := controlplane.WatchObjects(t.Context(), s.Client(), list, func(c controlplane.Change[client.Object]) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[c.Object.GetUID()] = true
+	}, client.InNamespace(ns))
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	return func() int {
 		mu.Lock()
 		defer mu.Unlock()

@@ -82,18 +82,29 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		}
 		return reconcile.Result{}, nil
 	}
-	changed := s.rules.copyLabels(member, secret.Labels)
-	if current := member.Spec.Connection.KubeconfigSecretRef; current == nil || *current != *ref {
-		member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
-		changed = true
+	return reconcile.Result{}, s.updateMember(ctx, member, ref, &secret)
+}
+
+// updateMember gives a member the labels and the connection of its Secret: one after the other, since
+// the API server refuses the connection of a member in quarantine that somebody switched to pull mode.
+// The member's next status, which has it revoked, is the next try.
+func (s *secretReconciler) updateMember(ctx context.Context, member *v1alpha1.MemberCluster, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {
+	if s.rules.copyLabels(member, secret.Labels) {
+		if err := s.client.Update(ctx, member); err != nil {
+			return fmt.Errorf("updating the labels of MemberCluster %s from Secret %s/%s: %w", member.Name, secret.Namespace, secret.Name, err)
+		}
 	}
-	if !changed {
-		return reconcile.Result{}, nil
+	if current := member.Spec.Connection.KubeconfigSecretRef; current != nil && *current == *ref {
+		return nil
 	}
-	if err := s.client.Update(ctx, member); err != nil {
-		return reconcile.Result{}, fmt.Errorf("updating MemberCluster %s from Secret %s/%s: %w", member.Name, secret.Namespace, secret.Name, err)
+	member.Spec.Connection = v1alpha1.MemberConnection{KubeconfigSecretRef: ref}
+	switch err := s.client.Update(ctx, member); {
+	case apierrors.IsInvalid(err):
+		s.recordWarning(secret, "UpdateRefused", "MemberCluster %s keeps its connection and does not use this Secret yet: %v", member.Name, err)
+	case err != nil:
+		return fmt.Errorf("connecting MemberCluster %s by Secret %s/%s: %w", member.Name, secret.Namespace, secret.Name, err)
 	}
-	return reconcile.Result{}, nil
+	return nil
 }
 
 // preferCurrent puts the Secret that a MemberCluster uses first. Invariant: no other

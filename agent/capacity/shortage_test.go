@@ -52,6 +52,9 @@ const (
 func TestFindBlocker(t *testing.T) {
 	http := func() *apitest.ImageBuilder { return apitest.Image("ns/a").WithDiskSize("10Gi") }
 	blank := func() *apitest.ImageBuilder { return http().WithSource(v1alpha1.SourceBlank, "") }
+	registry := func() *apitest.ImageBuilder {
+		return http().WithSource(v1alpha1.SourceRegistry, "docker://registry.example.com/a")
+	}
 	capacities := func(c ...storagev1.CSIStorageCapacity) capacity.Availability {
 		return capacity.Availability{Capacities: c}
 	}
@@ -94,6 +97,8 @@ func TestFindBlocker(t *testing.T) {
 		{"scratch space in another class", http(), "csi", capacities(capacitySegment("", "10Gi")), ""},
 		{"scratch space in the same class", http(), "csi", together(capacitySegment("", "20Gi")), ""},
 		{"no room for scratch space in the same class", http(), "csi", together(capacitySegment("", "19Gi")), "needs 10Gi and as much scratch space while it is imported, and StorageClass csi has room for 19Gi in one place at the most"},
+		{"no room for a registry's scratch space", registry(), "csi", together(capacitySegment("", "19Gi")), "needs 10Gi and as much scratch space while it is imported, and StorageClass csi has room for 19Gi in one place at the most"},
+		{"a node pulls the image", registry().WithPullMethod(v1alpha1.PullNode), "csi", together(capacitySegment("", "19Gi")), ""},
 		{"scratch space is a separate volume", http(), "csi", together(capacitySegment("10Gi", "")), ""},
 		{"scratch space in another segment", http(), "csi", together(capacitySegment("", "10Gi"), capacitySegment("", "19Gi")), "has room for 19Gi in one place"},
 		{"no scratch space is needed", blank(), "csi", together(capacitySegment("", "10Gi")), ""},

@@ -205,7 +205,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		d.activity.NeedsPerson = d.Blocker.NeedsPerson
 		return
 	}
-	if d.Image.Status.Revision == d.targetRevision && waitsForAdmission(storedWaitReason(&d.Image.Status)) {
+	if d.Image.Status.Revision == d.targetRevision && d.Image.Status.ObservedGeneration == d.Image.Generation && waitsForAdmission(storedWaitReason(&d.Image.Status)) {
 		d.Preflight.Known = true // it was known when the image was stored as admissible
 	}
 	if _, probeable := PreflightURL(d.Image.Spec); probeable && d.policy.Preflight && !d.Preflight.Known {

@@ -26,8 +26,10 @@ func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 	if rev.Outcome == v1alpha1.OutcomeSucceeded || rev.Attempt > rev.AttemptEnded || hasFailedPermanently(rev) {
 		return ledger.NotQueued
 	}
+	// Invariant: what the spec names is checked before an attempt, also after an edit.
+	isChecked := st.ObservedGeneration == img.Generation
 	switch reason := storedWaitReason(st); {
-	case waitsForAdmission(reason) && slices.Contains(img.Finalizers, v1alpha1.FinalizerImage):
+	case waitsForAdmission(reason) && isChecked && slices.Contains(img.Finalizers, v1alpha1.FinalizerImage):
 		return ledger.Admissible
 	case waitsForAdmission(reason) || reason == v1alpha1.ReasonChecking:
 		return ledger.Pending

@@ -110,6 +110,7 @@ func TestQueueStateOf(t *testing.T) {
 		"a Secret is missing":        {waiting(fresh, v1alpha1.ReasonSecretMissing), ledger.Skipped},
 		"after its backoff":          {waiting(failed, v1alpha1.ReasonWaitingForSlot), ledger.Admissible},
 		"edited since":               {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithURL("https://images.example.com/b"), ledger.Pending},
+		"other fields edited since":  {waiting(fresh, v1alpha1.ReasonWaitingForSlot).WithGeneration(2), ledger.Pending},
 		"being imported":             {waiting(v1alpha1.RevisionStatus{Attempt: 1}, v1alpha1.ReasonImporting), ledger.NotQueued},
 		"a retry is being imported":  {waiting(v1alpha1.RevisionStatus{Attempt: 2, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonImporting), ledger.NotQueued},
 		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), ledger.NotQueued},
@@ -120,7 +121,7 @@ func TestQueueStateOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := tt.img.Obj()
-			img.Status.LastAttempt = 4
+			img.Status.LastAttempt, img.Status.ObservedGeneration = 4, 1
 			assert.Equal(t, tt.want, image.QueueStateOf(img))
 
 			got, may := image.CandidateOf(img, nil)

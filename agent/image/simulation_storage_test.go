@@ -76,6 +76,9 @@ func (w *simulation) deletePods(dv string) {
 
 // startImport admits the image and starts its import.
 func (w *simulation) startImport() {
+	if w.status().ObservedGeneration != w.img.Generation {
+		w.reconcile() // an edited image gets no slot before
+	}
 	w.stepLedger()
 	w.createMissingDataVolumes()
 	w.reportProgress("1.0%")

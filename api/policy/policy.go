@@ -230,6 +230,16 @@ func ParseConfigMap(data map[string]string) (p Policy, unknown []string, errs []
 	return p, unknown, errs
 }
 
+// BinaryErrors returns an error for each key of a ConfigMap's binaryData, sorted. kubectl and kustomize
+// put a file there that is not UTF-8, as PowerShell writes it: without an error its key would have its
+// default, and a budget would be gone.
+func BinaryErrors(binaryData map[string][]byte) (errs []KeyError) {
+	for _, key := range slices.Sorted(maps.Keys(binaryData)) {
+		errs = append(errs, KeyError{key, "its text is in binaryData, since it is not UTF-8: write it as UTF-8, in data"})
+	}
+	return errs
+}
+
 // Parse parses the policy of a plan or a stored one. A missing key has its default. If
 // any key is invalid, errs lists them all and p is not to be used: a partly applied
 // policy is nobody's intention. Unknown keys are returned and are no error: they may be

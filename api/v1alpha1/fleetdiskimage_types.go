@@ -283,6 +283,7 @@ type FleetDiskImageSpec struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=fdi,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 180",message="the name of a FleetDiskImage must have at most 180 characters: with its version it becomes the name of its images"
+// +kubebuilder:validation:XValidation:rule="self.spec.version == oldSelf.spec.version && self.spec.targetNamespace == oldSelf.spec.targetNamespace && self.spec.?imageName.orValue('') == oldSelf.spec.?imageName.orValue('') || !has(self.status) || !has(self.status.versions) || has(self.status.reason) && self.status.reason == 'NameConflict' || self.spec.version == oldSelf.spec.version && !(has(self.status.clusters) && has(self.status.clusters.succeeded) && self.status.clusters.succeeded > 0) || self.status.versions.all(v, v.version != self.spec.version || v.namespace == self.spec.targetNamespace && v.image == self.spec.?imageName.orValue(self.metadata.name) + '-' + self.spec.version)",message="clusters have this version under another name, which no plan would keep any longer: give the image a new version, or leave targetNamespace and imageName as they were for it"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`

@@ -38,6 +38,8 @@ func evaluate(v View) *evaluation {
 		blocked := e.decideNextWave()
 		e.listPlaced()
 		e.updateCounts()
+		// A mistake in the placement must not remove what it had placed.
+		e.decision.Freeze = e.counts.Total == 0
 		e.setOverridesApplied(nil)
 		e.setPhase(e.decidePhase(blocked))
 	}

@@ -246,6 +246,15 @@ func TestInvalidSelectorFreezesPlans(t *testing.T) {
 	}
 }
 
+func TestPlacementOfNoClusterFreezesPlans(t *testing.T) {
+	v := newView(newUbuntu(), "canary=SS eu=.S")
+	assert.False(t, decideAndCheck(t, v).Freeze)
+	v.Image.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"wave": "euu"}}
+	d := decideAndCheck(t, v)
+	assert.Equal(t, v1alpha1.ReasonNoClusters, d.Status.Reason)
+	assert.True(t, d.Freeze, "plans stay as they are")
+}
+
 func TestNameConflictStartsNothing(t *testing.T) {
 	v := newView(newUbuntu(), "canary=SS eu=.")
 	v.Conflict = "jammy"

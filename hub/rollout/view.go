@@ -160,7 +160,7 @@ type Decision struct {
 	// Placed are all placed clusters, by wave, then name.
 	Placed []PlacedCluster
 	// Freeze: plans keep what they have of this FleetDiskImage, because its placement
-	// cannot be read. Placed is empty then.
+	// cannot be read or selects no cluster. Placed is empty then.
 	Freeze bool
 	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration

@@ -53,7 +53,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		return State{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.ConfigMapKey, err)
 	}
 	parsed, unknown, errs := policy.ParseConfigMap(cm.Data)
-	if len(errs) > 0 {
+	if errs = append(errs, policy.BinaryErrors(cm.BinaryData)...); len(errs) > 0 {
 		texts := make([]string, len(errs))
 		for i, e := range errs {
 			texts[i] = e.Error()

@@ -45,6 +45,24 @@ func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 	}
 }
 
+// A file that is not UTF-8, as PowerShell writes it, is put into binaryData: the last valid policy
+// stays, not the default of its key.
+func TestBinaryPolicyIsInvalid(t *testing.T) {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"},
+		Data:       map[string]string{"concurrency": "2"}, BinaryData: map[string][]byte{"allowedNamespaces": []byte("\xff\xfef\x00")},
+	}
+	c := fake.NewClientBuilder().WithObjects(cm).Build()
+	r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+	got, err := r.readConfigMap(t.Context(), v1alpha1.SyncLedgerStatus{Policy: map[string]string{"concurrency": "1", "allowedNamespaces": "farm"}}, false)
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.ReasonInvalid, got.reason)
+	assert.Contains(t, got.message, "allowedNamespaces: its text is in binaryData")
+	require.NotNil(t, got.own)
+	assert.EqualValues(t, 1, got.own.Concurrency)
+	assert.False(t, got.own.AllowedNamespaces.Allow("lab"))
+}
+
 // A SyncLedger whose condition is too long cannot be stored: nothing would be downloaded any
 // more, and nothing would say why.
 func TestMessagesAboutConfigMapAreBounded(t *testing.T) {

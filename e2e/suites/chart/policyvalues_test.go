@@ -173,6 +173,10 @@ func TestPolicyValuesAreRefusedAtOnce(t *testing.T) {
 					assert.Equal(t, len(g.parse(data)) > 0, g.agree(t, data), "%v", g.parse(data))
 				})
 			}
+			t.Run("not UTF-8", func(t *testing.T) {
+				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: imageNamespace, Name: g.configMap}, BinaryData: map[string][]byte{"concurrency": []byte("\xff\xfe0\x00")}}
+				assert.Contains(t, g.said(t, g.client.Create(t.Context(), cm, client.DryRunAll)), "concurrency must be text in UTF-8")
+			})
 			t.Run("overflow", func(t *testing.T) { // known: Go alone refuses it
 				g.agree(t, map[string]string{"stallTimeout": "9999999999999h"})
 			})

@@ -48,7 +48,11 @@ func TestEmptyPlacement(t *testing.T) {
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 1, Succeeded: 1}))
 	shared.Members[lab].AwaitPhase(t, img.ImageNameForVersion("1"), v1alpha1.PhaseSucceeded)
 
-	// A selector that cannot be read changes nothing.
+	// Neither a selector of no cluster nor one that cannot be read changes a plan.
+	shared.updateFleetImage(t, img, func() { img.Spec.Placement.ClusterSelector.MatchLabels[label] = "yess" })
+	shared.awaitFleetImage(t, img, "selects no cluster", hasReason(v1alpha1.RolloutWaiting, v1alpha1.ReasonNoClusters))
+	shared.awaitFreshPlans(t, "nobody-yet", lab)
+	assert.NotNil(t, shared.findPlannedImage(t, lab, img.ImageNameForVersion("1")))
 	shared.updateFleetImage(t, img, func() {
 		img.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"not a label": "yes"}}
 	})

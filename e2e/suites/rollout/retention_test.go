@@ -41,6 +41,21 @@ func TestRetention(t *testing.T) {
 			}
 		}
 	}
+	// Nothing would keep the images under their former names.
+	for what, rename := range map[string]func(*v1alpha1.FleetDiskImageSpec){
+		"the image":               func(s *v1alpha1.FleetDiskImageSpec) { s.ImageName = "other" },
+		"the namespace":           func(s *v1alpha1.FleetDiskImageSpec) { s.TargetNamespace = "other" },
+		"and back to a version":   func(s *v1alpha1.FleetDiskImageSpec) { s.ImageName, s.Version = "other", "2" },
+		"and back to another one": func(s *v1alpha1.FleetDiskImageSpec) { s.TargetNamespace, s.Version = "other", "1" },
+	} {
+		renamed := img.DeepCopy()
+		rename(&renamed.Spec)
+		assert.ErrorContains(t, shared.Patch(t.Context(), renamed, client.MergeFrom(img), client.DryRunAll), "give the image a new version", what)
+	}
+	renamed := img.DeepCopy()
+	renamed.Spec.ImageName, renamed.Spec.Version = "other", "4"
+	require.NoError(t, shared.Patch(t.Context(), renamed, client.MergeFrom(img), client.DryRunAll))
+
 	shared.Members[edge].AwaitImageGone(t, names[0], "")
 	for _, cluster := range []string{bergen, edge} {
 		require.True(t, testenv.AwaitCondition(t, func() bool { // each plan is written by itself

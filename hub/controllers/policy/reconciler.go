@@ -169,7 +169,7 @@ func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
 		return evaluation{missing: true}
 	}
 	parsed, unknown, errs := policy.ParsePolicy(cm.Data)
-	if len(errs) == 0 {
+	if errs = append(errs, apipolicy.BinaryErrors(cm.BinaryData)...); len(errs) == 0 {
 		errs = parsed.ValidateMembers(members)
 	}
 	if len(errs) > 0 {

@@ -76,6 +76,10 @@ func TestOlderPolicyIsNotTakenIntoForce(t *testing.T) {
 	assert.Equal(t, "2", lead(live, newPolicyConfigMap("deleted", "15", "9"))["concurrency"], "the cache shows the one before it")
 	assert.Equal(t, "7", lead(live, newPolicyConfigMap("u", "30", "7"))["concurrency"], "the cache shows a newer one")
 
+	binary := newPolicyConfigMap("u", "40", "0")
+	binary.Data, binary.BinaryData = nil, map[string][]byte{"concurrency": []byte("\xff\xfe0\x00")}
+	assert.Equal(t, "7", lead(live, binary)["concurrency"], "PowerShell has written the file")
+
 	// Versions of another API server have no order with those here, and are forgotten.
 	require.NoError(t, live.Delete(t.Context(), newPolicyConfigMap("u", "", "")))
 	require.NoError(t, live.Create(t.Context(), newPolicyConfigMap("restored", "", "7")))

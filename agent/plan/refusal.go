@@ -35,6 +35,11 @@ func ClassifyRefusal(want *v1alpha1.PlannedImage, err error) Refusal {
 	}
 }
 
+// PostponedReport is about an image that is not tried yet, since requests in its namespace fail.
+func PostponedReport(namespace string) v1alpha1.PlanItemReport {
+	return waitingReport("requests in namespace %s fail or are answered late, as by a webhook: the agent tries this image after a pause", namespace)
+}
+
 func isNamespaceMissing(err error) bool {
 	if !apierrors.IsNotFound(err) {
 		return false

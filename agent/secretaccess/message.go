@@ -11,6 +11,6 @@ import (
 // ForbiddenMessage returns a sentence about a Secret that the agent, which runs in
 // agentNamespace, may not read. It has the command that allows it.
 func ForbiddenMessage(secret types.NamespacedName, agentNamespace string) string {
-	return fmt.Sprintf("the agent may not read Secret %s. Allow it: kubectl create rolebinding ot-agent-secrets --namespace %s --clusterrole ot-agent-secrets --serviceaccount %s:ot-agent",
+	return fmt.Sprintf("the agent may not read Secret %s. Allow it: kubectl create rolebinding secrets-for-ot-agent --namespace %s --clusterrole ot-agent-secrets --serviceaccount %s:ot-agent",
 		secret, secret.Namespace, agentNamespace)
 }

@@ -26,7 +26,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
 	}
-	for _, slot := range inTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
+	for _, slot := range trigger.InTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
 		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
 		facts, wasRead := found.facts[key]
@@ -36,12 +36,12 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		if img == nil || img.Spec.Revision() != slot.Revision {
 			continue // the image has changed, and ends the attempt itself
 		}
-		if r.creations.skips(slot.Image.Namespace, time.Now()) {
+		if r.creations.Skips(slot.Image.Namespace, time.Now()) {
 			continue
 		}
 		began := time.Now()
 		retry, err := r.createDataVolume(ctx, img, slot)
-		r.creations.record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
+		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
 		if retry {
 			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
 			break // the later ones must not start before it
@@ -66,8 +66,8 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 			return nil // the event of that write requeues the ledger
 		}
 	}
-	for _, obj := range inTurn(&r.deletions, found.toDelete, func(o client.Object) (namespace, name string) { return o.GetNamespace(), o.GetName() }) {
-		if r.deletions.skips(obj.GetNamespace(), time.Now()) {
+	for _, obj := range trigger.InTurn(&r.deletions, found.toDelete, func(o client.Object) (namespace, name string) { return o.GetNamespace(), o.GetName() }) {
+		if r.deletions.Skips(obj.GetNamespace(), time.Now()) {
 			continue
 		}
 		began := time.Now()
@@ -81,7 +81,7 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 		if err != nil {
 			err = fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
 		}
-		r.deletions.record(obj.GetNamespace(), obj.GetName(), err, began, time.Now())
+		r.deletions.Record(obj.GetNamespace(), obj.GetName(), err, began, time.Now())
 	}
 	return nil
 }

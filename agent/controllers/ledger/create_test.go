@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -55,7 +56,7 @@ func TestCreationProblemIsKnownUntilCreation(t *testing.T) {
 		{apierrors.NewInternalError(errors.New(`failed calling webhook "datavolume-mutate.cdi.kubevirt.io": refused`)), v1alpha1.ReasonCDIUnavailable, "refused", 2},
 		{nil, "", "", 3},
 	} {
-		answer, m.creations = step.answer, namespaceBackoff{}
+		answer, m.creations = step.answer, trigger.NamespaceBackoff{}
 		_, err := m.Reconcile(t.Context(), ctrl.Request{})
 		require.Equal(t, step.answer == nil, err == nil, "%v", err)
 		problem := m.CreationProblem(m.storedStatus().Slots[0])
@@ -113,7 +114,7 @@ func TestOtherNamespacesGetFreedSlots(t *testing.T) {
 	require.NoError(t, m.Client.Update(t.Context(), ended))
 	require.NoError(t, m.Client.Delete(t.Context(), ended))
 	require.NoError(t, m.Client.DeleteAllOf(t.Context(), &cdiv1.DataVolume{}, client.InNamespace("other")))
-	m.creations = namespaceBackoff{}
+	m.creations = trigger.NamespaceBackoff{}
 	_, err = m.Reconcile(t.Context(), ctrl.Request{})
 	require.ErrorContains(t, err, "failed calling webhook")
 	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
@@ -137,7 +138,7 @@ func TestSlotThatThePolicyDoesNotKnowIsShown(t *testing.T) {
 	assert.Contains(t, m.CreationProblem(slot).Message, "ot-agent-datavolumes")
 	assert.False(t, m.storedStatus().Slots[0].Ended, "it costs no attempt")
 
-	answer, m.creations = nil, namespaceBackoff{}
+	answer, m.creations = nil, trigger.NamespaceBackoff{}
 	m.mustReconcile()
 	assert.Nil(t, m.CreationProblem(slot))
 	assert.Empty(t, m.unlistedSince)

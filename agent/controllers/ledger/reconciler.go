@@ -115,7 +115,7 @@ type Reconciler struct {
 	// unlistedSince is since when a DataVolume has been refused as one without a slot.
 	unlistedSince map[string]time.Time
 	// creations and deletions of DataVolumes that failed.
-	creations, deletions namespaceBackoff
+	creations, deletions trigger.NamespaceBackoff
 	// queueSources are the groups of sources that the queue knows.
 	queueSources policy.Sources
 }
@@ -144,8 +144,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.creations.startReconcile(time.Now())
-	r.deletions.startReconcile(time.Now())
+	r.creations.StartReconcile(time.Now())
+	r.deletions.StartReconcile(time.Now())
 	for {
 		policyState = policyState.InForceAt(r.now())
 		limits := r.computeLimits(syncLedger, policyState.Policy)
@@ -169,8 +169,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		if !needsAnotherStep(view, decision) {
 			requeueAfter = trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))
-			requeueAfter = trigger.Earliest(requeueAfter, trigger.Earliest(r.creations.requeueAfter, r.deletions.requeueAfter))
-			failed := errors.Join(r.creations.err, r.deletions.err)
+			requeueAfter = trigger.Earliest(requeueAfter, trigger.Earliest(r.creations.RequeueAfter, r.deletions.RequeueAfter))
+			failed := errors.Join(r.creations.Err, r.deletions.Err)
 			if failed == nil {
 				return ctrl.Result{RequeueAfter: requeueAfter}, nil
 			}

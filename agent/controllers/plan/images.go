@@ -43,7 +43,8 @@ type planPass struct {
 	// confirmed: a live read has shown that the plan applies.
 	confirmed bool
 	now       time.Time
-	reports   map[plan.Key]v1alpha1.PlanItemReport
+	// before are the reports of the last pass, reports those of this one.
+	before, reports map[plan.Key]v1alpha1.PlanItemReport
 	// unavailableNamespaces are those in which no image can be created.
 	unavailableNamespaces map[string]plan.Refusal
 	// requeueAfter is when a refused image is tried again; 0 for never.
@@ -59,8 +60,17 @@ func (p *planPass) setReport(want *v1alpha1.PlannedImage, report v1alpha1.PlanIt
 	p.reports[plan.KeyForImage(want)] = report
 }
 
-// reconcileImage creates or changes one image, and reports it. It returns transient errors
-// only.
+// keepReport reports an image that was not tried as before, or by a first report.
+func (p *planPass) keepReport(want *v1alpha1.PlannedImage, first v1alpha1.PlanItemReport) {
+	if last, known := p.before[plan.KeyForImage(want)]; known {
+		p.reports[plan.KeyForImage(want)] = last
+	} else {
+		p.setReport(want, first)
+	}
+}
+
+// reconcileImage creates or changes one image, and reports it. It returns errors that other images
+// would meet, too; p.writes has those of this one.
 func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedImage) error {
 	key := plan.KeyForImage(want)
 	existing, err := p.getImage(ctx, p.Client, want)
@@ -84,24 +94,36 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 	if err := p.confirmPlanLive(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
+	if p.writes.Skips(want.Namespace, began) {
+		p.keepReport(want, plan.PostponedReport(want.Namespace))
+		return nil
+	}
 	delete(p.backoffs, key)
 	report, err = p.writeImage(ctx, want, action)
 	err = want.Spec.RedactError(err)
-	switch {
-	case err == nil:
+	p.writes.Record(want.Namespace, want.Name, p.recordWrite(want, existing, report, err), began, time.Now())
+	return nil
+}
+
+// recordWrite reports what came of a write. It returns the error of one that failed though the image
+// was not refused.
+func (p *planPass) recordWrite(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage, report v1alpha1.PlanItemReport, err error) error {
+	if err == nil {
 		p.setReport(want, report)
-		return nil
-	case apierrors.IsConflict(err):
-		p.setReport(want, plan.ClassifyRefusal(want, err).Report)
-		p.requeueWithin(conflictRetryDelay)
 		return nil
 	}
 	refusal := plan.ClassifyRefusal(want, err)
-	p.recordRefusal(want, existing, refusal)
-	if refusal.Transient {
-		return fmt.Errorf("writing VMDiskImage %s/%s as planned: %w", want.Namespace, want.Name, err)
+	if apierrors.IsConflict(err) {
+		p.setReport(want, refusal.Report)
+		p.requeueWithin(conflictRetryDelay)
+		return nil
 	}
-	return nil
+	p.recordRefusal(want, existing, refusal)
+	if !refusal.Transient {
+		return nil
+	}
+	return fmt.Errorf("writing VMDiskImage %s/%s as planned: %w", want.Namespace, want.Name, err)
 }
 
 func (p *planPass) nextAction(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage) (plan.Action, v1alpha1.PlanItemReport) {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -193,6 +195,46 @@ func TestRefusalsOfPlannedImagesHaveNoHeaders(t *testing.T) {
 	assert.Equal(t, v1alpha1.PlanItemRejected, report.State)
 	assert.Contains(t, report.Message, "denied the request: no header")
 	assert.NotContains(t, report.Message, token)
+}
+
+// TestFailingNamespaceHoldsUpNoOther has a webhook of one namespace that does not answer.
+func TestFailingNamespaceHoldsUpNoOther(t *testing.T) {
+	b := newPlanFixture(t)
+	fails := true
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if fails && o.GetNamespace() == "farm" {
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			}
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
+	p.Spec = v1alpha1.ClusterPlanSpec{PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}, ClusterUID: "this"}
+	for _, key := range []plan.Key{{Namespace: "farm", Name: "a"}, {Namespace: "farm", Name: "b"}, {Namespace: "lab", Name: "c"}} {
+		p.Spec.Images = append(p.Spec.Images, v1alpha1.PlannedImage{Namespace: key.Namespace, Name: key.Name, Spec: apitest.Image("lab/c").Obj().Spec})
+	}
+	require.NoError(t, b.Create(t.Context(), p))
+	items := func() (states []v1alpha1.PlanItemState, messages []string) {
+		for i := range p.Spec.Images {
+			report := b.Results.Items()[plan.KeyForImage(&p.Spec.Images[i])]
+			states, messages = append(states, report.State), append(messages, report.Message)
+		}
+		return states, messages
+	}
+
+	_, err := b.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "writing VMDiskImage farm/a as planned: Internal error occurred: failed calling webhook")
+	states, messages := items()
+	assert.Equal(t, []v1alpha1.PlanItemState{v1alpha1.PlanItemWaiting, v1alpha1.PlanItemWaiting, v1alpha1.PlanItemApplied}, states)
+	assert.Contains(t, messages[0], "failed calling webhook")
+	assert.Contains(t, messages[1], "requests in namespace farm fail")
+	require.NoError(t, b.Get(t.Context(), client.ObjectKey{Namespace: "lab", Name: "c"}, &v1alpha1.VMDiskImage{}))
+
+	fails, b.writes = false, trigger.NamespaceBackoff{} // its wait is over
+	b.mustReconcile()
+	states, _ = items()
+	assert.Equal(t, slices.Repeat([]v1alpha1.PlanItemState{v1alpha1.PlanItemApplied}, 3), states)
 }
 
 func TestNamedImagePredicate(t *testing.T) {

@@ -76,6 +76,8 @@ type Reconciler struct {
 	// applied is what was last applied to images, backoffs the images that were refused.
 	applied  map[plan.Key]plan.AppliedState
 	backoffs map[plan.Key]itemBackoff
+	// writes of images that failed, though the images were not refused.
+	writes trigger.NamespaceBackoff
 	// notifiedPlan is the plan whose images were requeued, prunedImages those it prunes.
 	notifiedPlan planIdentity
 	prunedImages map[plan.Key]bool
@@ -138,28 +140,31 @@ func (r *Reconciler) reconcilePlan(ctx context.Context, plans, ledgers client.Re
 	return r.reconcileImages(ctx, p, live)
 }
 
-// reconcileImages applies the plan to its images. It stops at the first transient error,
-// which the images behind would meet too; those keep their former results.
+// reconcileImages applies the plan to its images. It stops at the first error that the images behind
+// would meet too. Those keep their former results, as do images of a namespace where requests fail.
 func (r *Reconciler) reconcileImages(ctx context.Context, p *v1alpha1.ClusterPlan, live bool) (ctrl.Result, error) {
 	pass := &planPass{
 		Reconciler: r, plan: p, allowedNamespaces: r.allowedNamespaces(), confirmed: live, now: time.Now(),
-		reports: map[plan.Key]v1alpha1.PlanItemReport{}, unavailableNamespaces: map[string]plan.Refusal{},
+		before: r.Results.Items(), reports: map[plan.Key]v1alpha1.PlanItemReport{}, unavailableNamespaces: map[string]plan.Refusal{},
+	}
+	r.writes.StartReconcile(pass.now)
+	images := make([]*v1alpha1.PlannedImage, len(p.Spec.Images))
+	for i := range p.Spec.Images {
+		images[i] = &p.Spec.Images[i]
 	}
 	var err error
-	before := r.Results.Items()
-	for i := range p.Spec.Images {
-		want := &p.Spec.Images[i]
-		if err == nil {
-			if err = pass.reconcileImage(ctx, want); errors.Is(err, errStalePlan) {
-				return ctrl.Result{}, err
-			}
-		} else if last, known := before[plan.KeyForImage(want)]; known {
-			pass.reports[plan.KeyForImage(want)] = last
-		} else {
-			pass.setReport(want, plan.ClassifyRefusal(want, err).Report)
+	for _, want := range trigger.InTurn(&r.writes, images, func(i *v1alpha1.PlannedImage) (namespace, name string) { return i.Namespace, i.Name }) {
+		if err != nil {
+			pass.keepReport(want, plan.ClassifyRefusal(want, err).Report)
+		} else if err = pass.reconcileImage(ctx, want); errors.Is(err, errStalePlan) {
+			return ctrl.Result{}, err
 		}
 	}
 	r.Results.SetItems(pass.reports)
+	pass.requeueWithin(r.writes.RequeueAfter)
+	if err = errors.Join(err, r.writes.Err); err != nil && pass.requeueAfter > 0 {
+		r.triggers.EnqueueAfter(r.request(), pass.requeueAfter) // the backoff of the error may be longer
+	}
 	return ctrl.Result{RequeueAfter: pass.requeueAfter}, err
 }
 

@@ -139,5 +139,5 @@ func TestForbiddenSecretNamesTheBinding(t *testing.T) {
 	_, _, err := (&Reconciler{Client: c, Live: c, Namespace: "ot-agent"}).readInputs(t.Context(), vm, cloudinit.Inputs{})
 	var denied *secretForbiddenError
 	require.ErrorAs(t, err, &denied)
-	assert.Equal(t, "the agent may not read Secret ns/passwords. Allow it: kubectl create rolebinding ot-agent-secrets --namespace ns --clusterrole ot-agent-secrets --serviceaccount ot-agent:ot-agent", denied.Error())
+	assert.Equal(t, "the agent may not read Secret ns/passwords. Allow it: kubectl create rolebinding secrets-for-ot-agent --namespace ns --clusterrole ot-agent-secrets --serviceaccount ot-agent:ot-agent", denied.Error())
 }

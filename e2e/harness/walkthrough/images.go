@@ -57,7 +57,7 @@ func tryWrites(t *testing.T, r *Reader) {
 	ensureNamespaces(t, r.hub, "images", "workspace")
 	createOnce(t, r.hub, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "ot-hub-departed"}})
 	for page, commands := range map[string][]string{
-		MachinesPage:             {"rolebinding workspace-authors", "rolebinding ot-agent-secrets"},
+		MachinesPage:             {"rolebinding workspace-authors", "rolebinding secrets-for-ot-agent"},
 		"docs/operate/budget.md": {"annotate configmap ot-hub-departed"},
 		MembersPage:              {"delete secret ot-hub-access", "delete secret ot-hub-token", "patch secret frankfurt", `"quarantine":{"reason"`},
 	} {

@@ -241,7 +241,7 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 	env.Create(t, vm)
 	forbidden := awaitReason(t, vm, v1alpha1.ReasonSecretForbidden)
 	assert.Equal(t, v1alpha1.MachineProvisioning, forbidden.Status.Phase, "the right may come yet")
-	assert.Contains(t, forbidden.Status.Message, "kubectl create rolebinding ot-agent-secrets --namespace "+ns+" --clusterrole ot-agent-secrets --serviceaccount ot-agent:ot-agent")
+	assert.Contains(t, forbidden.Status.Message, "kubectl create rolebinding secrets-for-ot-agent --namespace "+ns+" --clusterrole ot-agent-secrets --serviceaccount ot-agent:ot-agent")
 	env.AllowSecrets(t, ns)
 	lacking := awaitReason(t, vm, v1alpha1.ReasonSecretMissing)
 	assert.Contains(t, lacking.Status.Message, "Secret "+ns+"/passwords does not exist")

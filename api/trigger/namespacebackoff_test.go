@@ -1,4 +1,4 @@
-package ledger
+package trigger
 
 import (
 	"errors"
@@ -28,16 +28,16 @@ type hostile struct {
 }
 
 // askAll asks each namespace, and returns when the worker is done, and which it could serve.
-func askAll(b *namespaceBackoff, now time.Time, namespaces []string, all map[string]hostile) (done time.Time, served map[string]bool) {
-	b.startReconcile(now)
+func askAll(b *NamespaceBackoff, now time.Time, namespaces []string, all map[string]hostile) (done time.Time, served map[string]bool) {
+	b.StartReconcile(now)
 	served = map[string]bool{}
-	for _, namespace := range inTurn(b, namespaces, func(namespace string) (string, string) { return namespace, "image" }) {
-		if b.skips(namespace, now) {
+	for _, namespace := range InTurn(b, namespaces, func(namespace string) (string, string) { return namespace, "image" }) {
+		if b.Skips(namespace, now) {
 			continue
 		}
 		began, h := now, all[namespace]
 		now = now.Add(h.took)
-		b.record(namespace, "image", h.err, began, now)
+		b.Record(namespace, "image", h.err, began, now)
 		served[namespace] = h.err == nil
 	}
 	return now, served
@@ -66,7 +66,7 @@ func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		namespaces, all := drawHostile(t)
 		namespaces = append(namespaces, "other")
-		var b namespaceBackoff
+		var b NamespaceBackoff
 		now := apitest.Epoch
 		hasFailed := rapid.Bool().Draw(t, "it has failed once")
 		known := rapid.Bool().Draw(t, "they have all been asked before")
@@ -77,7 +77,7 @@ func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
 			}
 		}
 		if hasFailed {
-			b.record("other", "image", errNoAnswer, now, now)
+			b.Record("other", "image", errNoAnswer, now, now)
 		}
 		for range len(all) + 2 {
 			done, served := askAll(&b, now, namespaces, all)
@@ -85,8 +85,8 @@ func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
 				return
 			}
 			require.False(t, known && !hasFailed, "it goes first")
-			require.Positive(t, b.requeueAfter, "it is asked again")
-			now = done.Add(max(b.requeueAfter, minNamespaceDelay))
+			require.Positive(t, b.RequeueAfter, "it is asked again")
+			now = done.Add(max(b.RequeueAfter, minNamespaceDelay))
 		}
 		t.Fatal("the other namespace starves")
 	})
@@ -96,7 +96,7 @@ func TestHostileNamespacesHoldUpNoOther(t *testing.T) {
 func TestReconcileEndsInBoundedTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		namespaces, all := drawHostile(t)
-		done, _ := askAll(&namespaceBackoff{}, apitest.Epoch, namespaces, all)
+		done, _ := askAll(&NamespaceBackoff{}, apitest.Epoch, namespaces, all)
 		require.Less(t, done.Sub(apitest.Epoch), maxRequestTime+31*time.Second)
 	})
 }
@@ -111,12 +111,12 @@ func TestSlowNamespacesTakeLittleTime(t *testing.T) {
 				namespaces = append(namespaces, fmt.Sprint("slow-", i))
 				all[namespaces[i]] = hostile{30 * time.Second, err}
 			}
-			var b namespaceBackoff
+			var b NamespaceBackoff
 			now, busy := apitest.Epoch, time.Duration(0)
 			for end := now.Add(4 * time.Hour); now.Before(end); {
 				done, _ := askAll(&b, now, namespaces, all)
 				busy += done.Sub(now)
-				now = done.Add(max(b.requeueAfter, time.Second))
+				now = done.Add(max(b.RequeueAfter, time.Second))
 			}
 			assert.Less(t, busy, time.Hour)
 		})
@@ -125,31 +125,31 @@ func TestSlowNamespacesTakeLittleTime(t *testing.T) {
 
 // An object that always fails holds up no other of its namespace.
 func TestOtherObjectsOfTheNamespaceHaveTheirTurn(t *testing.T) {
-	var b namespaceBackoff
+	var b NamespaceBackoff
 	now := apitest.Epoch
 	names := []string{"fails", "waits"}
 	for range 2 {
-		b.startReconcile(now)
-		for _, name := range inTurn(&b, names, func(name string) (string, string) { return "ns", name }) {
-			if b.skips("ns", now) {
+		b.StartReconcile(now)
+		for _, name := range InTurn(&b, names, func(name string) (string, string) { return "ns", name }) {
+			if b.Skips("ns", now) {
 				continue
 			}
 			if name == "waits" {
 				return
 			}
-			b.record("ns", name, errWebhook, now, now)
+			b.Record("ns", name, errWebhook, now, now)
 		}
-		now = now.Add(b.requeueAfter)
+		now = now.Add(b.RequeueAfter)
 	}
 	t.Fatal("the other object is not asked for")
 }
 
 // Where nothing fails, nothing leaves the order of the queue.
 func TestOrderStaysWhereNothingFails(t *testing.T) {
-	var b namespaceBackoff
-	b.record("a", "image", nil, apitest.Epoch, apitest.Epoch.Add(lateAnswer-1))
+	var b NamespaceBackoff
+	b.Record("a", "image", nil, apitest.Epoch, apitest.Epoch.Add(lateAnswer-1))
 	list := []string{"c", "a", "b"}
-	assert.Equal(t, list, inTurn(&b, list, func(namespace string) (string, string) { return namespace, "image" }))
+	assert.Equal(t, list, InTurn(&b, list, func(namespace string) (string, string) { return namespace, "image" }))
 }
 
 func TestNamespaceBackoff(t *testing.T) {
@@ -171,17 +171,17 @@ func TestNamespaceBackoff(t *testing.T) {
 		"many failures at once": {results: slices.Repeat([]error{errWebhook}, 40), wantWait: maxNamespaceDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var b namespaceBackoff
+			var b NamespaceBackoff
 			now := apitest.Epoch
 			for _, err := range tt.results {
-				b.startReconcile(now)
-				b.record("ns", "image", err, now.Add(-tt.took), now)
+				b.StartReconcile(now)
+				b.Record("ns", "image", err, now.Add(-tt.took), now)
 			}
-			assert.Equal(t, tt.wantWait, b.requeueAfter)
-			assert.Equal(t, tt.wantWait > 0, b.skips("ns", now.Add(max(tt.wantWait-1, 0))))
-			b.startReconcile(now)
-			assert.False(t, b.skips("ns", now.Add(tt.wantWait)))
-			b.startReconcile(now.Add(tt.wantWait + forgetAfter + 1))
+			assert.Equal(t, tt.wantWait, b.RequeueAfter)
+			assert.Equal(t, tt.wantWait > 0, b.Skips("ns", now.Add(max(tt.wantWait-1, 0))))
+			b.StartReconcile(now)
+			assert.False(t, b.Skips("ns", now.Add(tt.wantWait)))
+			b.StartReconcile(now.Add(tt.wantWait + forgetAfter + 1))
 			assert.Empty(t, b.waiting)
 		})
 	}

@@ -1,44 +1,43 @@
-package ledger
+package trigger
 
 import (
 	"cmp"
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 const (
 	// maxFailuresPerReconcile and maxRequestTime bound what the requests of one reconcile may fail and
-	// take: the only worker also frees slots.
+	// take: the only worker has other work, too.
 	maxFailuresPerReconcile = 4
 	maxRequestTime          = 10 * time.Second
 	// A namespace waits after a failure, from minNamespaceDelay to maxNamespaceDelay, and after a late
 	// one from maxNamespaceDelay to maxLateDelay: the worker waits for each.
-	minNamespaceDelay = conflictRetryDelay
+	minNamespaceDelay = 20 * time.Millisecond
 	maxNamespaceDelay = 30 * time.Second
-	maxLateDelay      = 10 * time.Minute
 	// lateAnswer is longer than an API server takes that nothing holds up.
 	lateAnswer = 3 * time.Second
 	// forgetAfter is how long after its wait a failure counts that no other request followed.
 	forgetAfter = time.Hour
 )
 
-// namespaceBackoff delays requests in namespaces where the last one failed. A webhook or quota of one
-// namespace holds up no other, and no other object of it.
+// NamespaceBackoff delays requests in namespaces where the last one failed, for a Reconciler that has
+// one worker for all of them. A webhook or quota of one namespace holds up no other, and no other object
+// of it. The zero value is ready for use.
 //
-// Invariant: namespaces without a failure or a late answer come first, in the order of their slots (S3).
+// Invariant: namespaces without a failure or a late answer come first, in the order of the list (S3).
 // Then come those whose wait ended first, so one that is skipped for others has its turn in a later
 // reconcile.
-type namespaceBackoff struct {
+type NamespaceBackoff struct {
 	waiting map[string]namespaceWait
-	// failed counts the failures of this reconcile, err joins them; spent is the time of its requests.
+	// failed counts the failures of this reconcile; spent is the time of its requests.
 	failed int
 	spent  time.Duration
-	err    error
-	// requeueAfter is when a namespace that was skipped may be asked; 0 for none.
-	requeueAfter time.Duration
+	// Err joins the failures of this reconcile.
+	Err error
+	// RequeueAfter is when a namespace that was skipped may be asked; 0 for none.
+	RequeueAfter time.Duration
 }
 
 type namespaceWait struct {
@@ -48,10 +47,10 @@ type namespaceWait struct {
 	failed map[string]int
 }
 
-// startReconcile forgets what the last reconcile counted, and namespaces that nothing was asked of
+// StartReconcile forgets what the last reconcile counted, and namespaces that nothing was asked of
 // for long.
-func (b *namespaceBackoff) startReconcile(now time.Time) {
-	b.failed, b.spent, b.err, b.requeueAfter = 0, 0, nil, 0
+func (b *NamespaceBackoff) StartReconcile(now time.Time) {
+	b.failed, b.spent, b.Err, b.RequeueAfter = 0, 0, nil, 0
 	for namespace, w := range b.waiting {
 		if now.Sub(w.retryAt) > forgetAfter {
 			delete(b.waiting, namespace)
@@ -59,9 +58,9 @@ func (b *namespaceBackoff) startReconcile(now time.Time) {
 	}
 }
 
-// inTurn returns a list in the order in which its objects have their turn. Where nothing fails, that
+// InTurn returns a list in the order in which its objects have their turn. Where nothing fails, that
 // is the order of the list.
-func inTurn[T any](b *namespaceBackoff, list []T, nameOf func(T) (namespace, name string)) []T {
+func InTurn[T any](b *NamespaceBackoff, list []T, nameOf func(T) (namespace, name string)) []T {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(x, y T) int {
 		namespace, name := nameOf(x)
@@ -74,22 +73,22 @@ func inTurn[T any](b *namespaceBackoff, list []T, nameOf func(T) (namespace, nam
 	return list
 }
 
-// skips reports whether nothing is asked of a namespace now.
-func (b *namespaceBackoff) skips(namespace string, now time.Time) bool {
+// Skips reports whether nothing is asked of a namespace now.
+func (b *NamespaceBackoff) Skips(namespace string, now time.Time) bool {
 	left := b.waiting[namespace].retryAt.Sub(now)
 	switch {
 	case left > 0:
-		b.requeueAfter = trigger.Earliest(b.requeueAfter, left)
+		b.RequeueAfter = Earliest(b.RequeueAfter, left)
 	case b.failed >= maxFailuresPerReconcile, b.spent >= maxRequestTime:
-		b.requeueAfter = trigger.Earliest(b.requeueAfter, minNamespaceDelay)
+		b.RequeueAfter = Earliest(b.RequeueAfter, minNamespaceDelay)
 	default:
 		return false
 	}
 	return true
 }
 
-// record notes the result of a request that began at a time.
-func (b *namespaceBackoff) record(namespace, name string, err error, began, now time.Time) {
+// Record notes the result of a request that began at a time.
+func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now time.Time) {
 	isLate := now.Sub(began) >= lateAnswer
 	b.spent += now.Sub(began)
 	w := b.waiting[namespace]
@@ -101,7 +100,7 @@ func (b *namespaceBackoff) record(namespace, name string, err error, began, now 
 		w = namespaceWait{retryAt: now} // the others have their turn first
 	default:
 		b.failed++
-		b.err = errors.Join(b.err, err)
+		b.Err = errors.Join(b.Err, err)
 		if isLate {
 			w.delay = min(max(2*w.delay, maxNamespaceDelay), maxLateDelay)
 		} else {
@@ -112,7 +111,7 @@ func (b *namespaceBackoff) record(namespace, name string, err error, began, now 
 			w.failed = map[string]int{}
 		}
 		w.failed[name] = 1
-		b.requeueAfter = trigger.Earliest(b.requeueAfter, w.delay)
+		b.RequeueAfter = Earliest(b.RequeueAfter, w.delay)
 	}
 	if b.waiting == nil {
 		b.waiting = map[string]namespaceWait{}

@@ -115,12 +115,15 @@ type ClusterSummary struct {
 
 // VersionStatus is a version that was rolled out.
 type VersionStatus struct {
+	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Version string `json:"version"`
 	// namespace of the VMDiskImage in the members.
+	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Namespace string `json:"namespace"`
 	// image is the name of the VMDiskImage in the members.
+	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Image string `json:"image"`
 	// revision of its source.

@@ -87,6 +87,9 @@ func (d *decider) syncAttempt(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot) 
 		return
 	}
 	if failure, failed := DetectFailure(objects); failed {
+		if isCorrected(&d.Image.Spec, objects.DataVolume) {
+			rev.AttemptsBefore = max(rev.AttemptsBefore, slot.Attempt)
+		}
 		d.recordFailure(rev, slot, failure)
 		return
 	}
@@ -132,15 +135,17 @@ func (d *decider) recordFailure(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 }
 
 // storeFailure stores the failure of an attempt in a status, whose entry rev is.
-// The attempt is retried after a backoff while the policy allows it and the
-// failure is retryable.
+// The attempt is retried after a backoff while the policy allows it and the failure is retryable, or a
+// person has corrected the image or asked for a retry while it ran.
 func storeFailure(st *v1alpha1.VMDiskImageStatus, uid types.UID, rev *v1alpha1.RevisionStatus, attempt int32, failure v1alpha1.Failure, p policy.Policy, now metav1.Time) {
 	rev.Attempt = max(rev.Attempt, attempt)
 	rev.AttemptEnded = attempt
 	rev.Outcome = v1alpha1.OutcomeFailed
 	setFailure(rev, failure.Reason, failure.Message, now)
 	rev.NotBefore = nil
-	if used := attempt - rev.AttemptsBefore; failure.Reason.IsRetryable() && used <= p.RetryLimit {
+	used := attempt - rev.AttemptsBefore
+	corrected := used <= 0 && failure.Reason != v1alpha1.ReasonSuperseded && failure.Reason != v1alpha1.ReasonDeleted
+	if (failure.Reason.IsRetryable() || corrected) && used <= p.RetryLimit {
 		notBefore := metav1.NewTime(now.Add(ComputeBackoff(p, uid, max(used, 1))))
 		rev.NotBefore = &notBefore
 	}

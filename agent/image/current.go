@@ -192,7 +192,7 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	case rev.NotBefore != nil && rev.Failure != nil && d.Now.Before(rev.NotBefore.Time):
 		d.requeueWithin(rev.NotBefore.Sub(d.Now))
 		d.setActivity(v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
-			rev.AttemptEnded-rev.AttemptsBefore, d.policy.RetryLimit+1, rev.Failure.Reason, rev.Failure.Message, rev.NotBefore.UTC().Format(time.RFC3339)))
+			max(1, rev.AttemptEnded-rev.AttemptsBefore), d.policy.RetryLimit+1, rev.Failure.Reason, rev.Failure.Message, rev.NotBefore.UTC().Format(time.RFC3339)))
 		return
 	// CDI recreates a lost claim for its DataVolume and downloads into it. No slot
 	// counts that download, so it has to end before a slot is given.

@@ -21,7 +21,8 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 			Name:      slot.DataVolume,
 			Labels:    AttemptLabels(slot.Image, slot.Revision, slot.Attempt),
 			Annotations: map[string]string{
-				v1alpha1.AnnotationImageName: slot.Image.Name,
+				v1alpha1.AnnotationImageName:    slot.Image.Name,
+				v1alpha1.AnnotationSourceDigest: img.Spec.SourceDigest(),
 				// With WaitForFirstConsumer the slot would be occupied until a VM is created.
 				"cdi.kubevirt.io/storage.bind.immediate.requested": "true",
 				"cdi.kubevirt.io/storage.deleteAfterCompletion":    "false",
@@ -41,6 +42,14 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 		dv.Spec.Storage.StorageClassName = &img.Spec.StorageClass
 	}
 	return dv
+}
+
+// isCorrected reports whether the spec asks for its source in another way than when a DataVolume of the
+// same revision was created, as with other credentials. The DataVolume's own source does not tell:
+// webhooks of others may change it.
+func isCorrected(spec *v1alpha1.VMDiskImageSpec, dv *cdiv1.DataVolume) bool {
+	digest := dv.Annotations[v1alpha1.AnnotationSourceDigest]
+	return digest != "" && digest != spec.SourceDigest()
 }
 
 func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {

@@ -43,6 +43,23 @@ func (d *decider) ensureQueued() {
 	if retryRequested || retargeted || (edited && hasFailedPermanently(rev)) || (edited && hasSnapshotFailed(rev)) {
 		d.restartRevision(rev, retargeted)
 	}
+	if retryRequested {
+		// The running attempt began before what the request is about: its failure is not the last one.
+		rev.AttemptsBefore = max(rev.AttemptsBefore, d.runningAttempt(rev))
+	}
+}
+
+// runningAttempt returns the number of a revision's attempt that has not ended; 0 for none.
+func (d *decider) runningAttempt(rev *v1alpha1.RevisionStatus) (attempt int32) {
+	if rev.Attempt > rev.AttemptEnded {
+		attempt = rev.Attempt
+	}
+	for i := range d.Slots {
+		if s := &d.Slots[i]; s.Revision == rev.Revision && !s.Ended && s.Attempt > rev.AttemptEnded {
+			attempt = max(attempt, s.Attempt)
+		}
+	}
+	return attempt
 }
 
 // observePlanRetry reports whether the plan starts a failed image over. Invariant: an image is

@@ -463,3 +463,28 @@ func TestUnknownDataVolumeIsLeftAlone(t *testing.T) {
 	w.reconcileCached(allWrites)
 	assert.Empty(t, w.lastDecision.Delete)
 }
+
+// The node of an importer may be gone, and its Pod with it never: nobody else gets the slot.
+func TestObjectsOfFailedAttemptHoldTheSlot(t *testing.T) {
+	for name, message := range map[string]string{"is retried": "unexpected EOF", "failed for good": notFoundMessage} {
+		t.Run(name, func(t *testing.T) {
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+			w.startImport()
+			w.failImport(message)
+			w.reconcile()
+			w.stepLedgerTwice()
+			w.reconcile()
+			require.Len(t, w.slots, 1)
+			assert.NotContains(t, w.status().Message, "keeps a slot", "they may take a while")
+			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Minute)
+
+			w.advanceClock(2 * time.Minute)
+			w.reconcile()
+			assert.Contains(t, w.status().Message, "; attempt 1 keeps a slot until its objects are gone; still there: DataVolume ")
+			assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionStalled).Status)
+
+			w.finishDeletions()
+			assert.NotContains(t, w.status().Message, "keeps a slot")
+		})
+	}
+}

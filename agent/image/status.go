@@ -27,7 +27,7 @@ func (d *decider) summarizeStatus() {
 	switch {
 	case d.Image.DeletionTimestamp == nil:
 	case st.TearDown:
-		deleting.Message += d.describeLeftovers()
+		deleting.Message += d.describeLeftovers(d.Image.DeletionTimestamp.Time, slices.Sorted(maps.Keys(d.ObjectsByAttempt))...)
 	case d.imageCanBeFound():
 		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
 	}
@@ -45,6 +45,9 @@ func (d *decider) summarizeStatus() {
 		d.activity.Message = "waits for images of its own namespace, which has its share of the slots (namespaceShare of the policy); images of other namespaces go first"
 	case "": // torn down
 		d.activity = deleting
+	}
+	if d.Image.DeletionTimestamp == nil {
+		d.describeHeldSlots()
 	}
 
 	phase := d.computePhase()
@@ -183,10 +186,30 @@ const (
 	maxNamedLeftover = 3
 )
 
-// describeLeftovers names the objects that a deletion still waits for, with their finalizers; empty
-// within deletionGrace, or where nothing is left.
-func (d *decider) describeLeftovers() string {
-	if left := deletionGrace - d.Now.Sub(d.Image.DeletionTimestamp.Time); left > 0 {
+// describeHeldSlots says which objects of failed attempts hold slots that nobody else gets, and that a
+// person has to act.
+func (d *decider) describeHeldSlots() {
+	for i := range d.Slots {
+		s := &d.Slots[i]
+		rev := findRevision(d.status.Revisions, s.Revision)
+		if !s.Ended || rev == nil || rev.AttemptEnded != s.Attempt || rev.Outcome != v1alpha1.OutcomeFailed {
+			continue
+		}
+		since := s.StartedAt.Time
+		if rev.Failure != nil {
+			since = rev.Failure.Time.Time
+		}
+		if leftovers := d.describeLeftovers(since, s.Attempt); leftovers != "" {
+			d.activity.Message += fmt.Sprintf("; attempt %d keeps a slot until its objects are gone%s", s.Attempt, leftovers)
+			d.activity.NeedsPerson = true
+		}
+	}
+}
+
+// describeLeftovers names the objects of attempts that a deletion still waits for, with their
+// finalizers; empty within deletionGrace, or where nothing is left.
+func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
+	if left := deletionGrace - d.Now.Sub(since); left > 0 {
 		d.requeueWithin(left)
 		return ""
 	}
@@ -202,8 +225,11 @@ func (d *decider) describeLeftovers() string {
 		}
 		names = append(names, name)
 	}
-	for _, attempt := range slices.Sorted(maps.Keys(d.ObjectsByAttempt)) {
+	for _, attempt := range attempts {
 		o := d.ObjectsByAttempt[attempt]
+		if o == nil {
+			continue
+		}
 		if o.DataVolume != nil {
 			add("DataVolume", o.DataVolume)
 		}

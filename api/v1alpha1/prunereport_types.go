@@ -106,7 +106,7 @@ const (
 	ReasonAwaitingAnswers = "AwaitingAnswers"
 	// ReasonReported: the report is complete.
 	ReasonReported = "Reported"
-	// ReasonReportTooLarge: the report needs more pages than allowed.
+	// ReasonReportTooLarge: the report, or the part of one cluster, needs more pages than allowed.
 	ReasonReportTooLarge = "ReportTooLarge"
 	// ReasonScheduleInvalid: the schedule or its timeZone cannot be parsed, or the API server
 	// refuses the reports of the schedule.

@@ -38,6 +38,36 @@ func Paginate(report types.UID, clusters []v1alpha1.ReportedCluster) (pages [][]
 	return p.pages, Digest(report, p.pages), nil
 }
 
+// maxClusterPages is what a cluster may take of a report that does not fit.
+const maxClusterPages = 25
+
+// OmitLargest makes clusters with more rows than maxClusterPages hold unknown: a member that reports
+// images without end costs the others no report.
+func OmitLargest(clusters []v1alpha1.ReportedCluster) []v1alpha1.ReportedCluster {
+	clusters = slices.Clone(clusters)
+	for i := range clusters {
+		if c := &clusters[i]; clusterSize(c) > maxClusterPages*maxPageBytes {
+			omitted := continuationOf(c)
+			omitted.Unknown = v1alpha1.ReasonReportTooLarge
+			omitted.Message = fmt.Sprintf("it alone takes more than %d of %d pages: create a PruneReport for this cluster, or for a part of its images (spec.imageSelector); if it makes up images, put it in quarantine",
+				maxClusterPages, v1alpha1.MaxPruneReportPages)
+			clusters[i] = omitted
+		}
+	}
+	return clusters
+}
+
+func clusterSize(c *v1alpha1.ReportedCluster) int {
+	size := partSize(c)
+	for i := range c.Candidates {
+		size += candidateSize(&c.Candidates[i])
+	}
+	for i := range c.Kept {
+		size += groupSize(&c.Kept[i])
+	}
+	return size
+}
+
 type paginator struct {
 	pages [][]v1alpha1.ReportedCluster
 	size  int // of the last page

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
@@ -145,6 +146,31 @@ func TestTooLargeReportFails(t *testing.T) {
 	require.Equal(t, v1alpha1.ReasonReportTooLarge, st.Reason)
 	requireConditions(t, st.Conditions, 3, reportConditions, failed)
 	require.Equal(t, toJSON(t, st), toJSON(t, prune.TooLargeStatus(newReport(func(r *v1alpha1.PruneReport) { r.Status = st }), now.AddDate(1, 0, 0))))
+}
+
+// TestMembersWithoutEndCostNoReport has a few members that report as much as they can.
+func TestMembersWithoutEndCostNoReport(t *testing.T) {
+	var clusters []v1alpha1.ReportedCluster
+	for i := range 100 {
+		clusters = append(clusters, newLargeCluster(fmt.Sprintf("c-%03d", i), 0, 1, 9000))
+	}
+	honest, _, err := prune.Paginate("u", clusters)
+	require.NoError(t, err)
+	flood := newLargeCluster("flood", 120000, 0, 0)
+	for i := range 3 {
+		flood.Cluster = fmt.Sprintf("flood-%d", i)
+		clusters = append(clusters, flood)
+	}
+	_, _, err = prune.Paginate("u", clusters)
+	require.ErrorIs(t, err, prune.ErrTooLarge)
+
+	fitting := prune.OmitLargest(clusters)
+	pages, _, err := prune.Paginate("u", fitting)
+	require.NoError(t, err)
+	assert.InDelta(t, len(honest), len(pages), 1)
+	st := prune.CompleteStatus(newReport(withStarted), fitting, len(pages), "digest", now)
+	assert.EqualValues(t, 3, st.Clusters.Unknown)
+	assert.Contains(t, st.Message, "flood-0: ReportTooLarge")
 }
 
 func TestPageNamesFit(t *testing.T) {

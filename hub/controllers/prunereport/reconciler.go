@@ -179,6 +179,10 @@ func (r *Reconciler) completeReport(ctx context.Context, stored *v1alpha1.PruneR
 func (r *Reconciler) storePages(ctx context.Context, stored *v1alpha1.PruneReport, clusters []v1alpha1.ReportedCluster) (*v1alpha1.PruneReportStatus, error) {
 	pages, digest, err := prune.Paginate(stored.UID, clusters)
 	if errors.Is(err, prune.ErrTooLarge) {
+		clusters = prune.OmitLargest(clusters)
+		pages, digest, err = prune.Paginate(stored.UID, clusters)
+	}
+	if errors.Is(err, prune.ErrTooLarge) {
 		status := prune.TooLargeStatus(stored, time.Now())
 		return &status, nil
 	}

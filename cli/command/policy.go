@@ -62,6 +62,8 @@ func (r *policyReader) readData(ctx context.Context, key client.ObjectKey) (map[
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, r.Explain(err))
+	case len(cm.BinaryData) > 0:
+		return nil, fmt.Errorf("ConfigMap %s is not used: key %w", key, apipolicy.BinaryErrors(cm.BinaryData)[0])
 	case cm.Data == nil:
 		return map[string]string{}, nil
 	}

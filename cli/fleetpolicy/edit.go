@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -37,6 +38,9 @@ func ParseFile(text []byte) (map[string]string, error) {
 		}
 		if cm.Kind != "ConfigMap" {
 			return nil, fmt.Errorf("it is a %s: give the policy's ConfigMap", cm.Kind)
+		}
+		if len(cm.BinaryData) > 0 {
+			return nil, fmt.Errorf("key %w", apipolicy.BinaryErrors(cm.BinaryData)[0])
 		}
 		return cm.Data, nil
 	}

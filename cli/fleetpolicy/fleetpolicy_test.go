@@ -109,6 +109,7 @@ func TestFiles(t *testing.T) {
 		"another kind":        {"kind: Secret", nil, "it is a Secret"},
 		"a number in it":      {"kind: ConfigMap\ndata: {concurrency: 4}", nil, "no ConfigMap that the API server takes"},
 		"a list":              {"- a", nil, "neither a ConfigMap nor keys"},
+		"not UTF-8":           {"kind: ConfigMap\nbinaryData: {concurrency: //4wAA==}", nil, "key concurrency: its text is in binaryData"},
 		"overrides as a list": {"overrides: [{cluster: a}]", nil, "overrides: |"},
 		"nothing":             {"", nil, "neither a ConfigMap nor keys"},
 		"no YAML":             {"a: b: c", nil, "it is not YAML"},

@@ -66,7 +66,7 @@ type demand struct {
 
 // computeDemand relies on CDI 1.65: each HTTP import, and each from a registry whose image no node
 // pulls, has scratch space as large as the disk (requiresScratchSpace). Those from S3 and GCS have it
-// for some formats, which nobody knows before.
+// for some formats, which is unknown before the import.
 func computeDemand(spec *v1alpha1.VMDiskImageSpec, class, scratchClass string) demand {
 	need := demand{disk: spec.DiskSize.Value()}
 	if spec.SourceType == v1alpha1.SourceHTTP || spec.SourceType == v1alpha1.SourceRegistry && spec.PullMethod != v1alpha1.PullNode {

@@ -144,7 +144,7 @@ func storeFailure(st *v1alpha1.VMDiskImageStatus, uid types.UID, rev *v1alpha1.R
 	setFailure(rev, failure.Reason, failure.Message, now)
 	rev.NotBefore = nil
 	used := attempt - rev.AttemptsBefore
-	corrected := used <= 0 && failure.Reason != v1alpha1.ReasonSuperseded && failure.Reason != v1alpha1.ReasonDeleted
+	corrected := used == 0 && failure.Reason != v1alpha1.ReasonSuperseded && failure.Reason != v1alpha1.ReasonDeleted
 	if (failure.Reason.IsRetryable() || corrected) && used <= p.RetryLimit {
 		notBefore := metav1.NewTime(now.Add(ComputeBackoff(p, uid, max(used, 1))))
 		rev.NotBefore = &notBefore

@@ -487,4 +487,20 @@ func TestObjectsOfFailedAttemptHoldTheSlot(t *testing.T) {
 			assert.NotContains(t, w.status().Message, "keeps a slot")
 		})
 	}
+	t.Run("while another revision serves", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a").WithURL(urlA), policyWithoutPreflight())
+		w.runImport()
+		w.setURL(urlB)
+		w.reconcile()
+		w.startImport()
+		w.failImport(notFoundMessage)
+		w.reconcile()
+		w.stepLedgerTwice()
+		w.setURL(urlA)
+		w.advanceClock(2 * time.Minute)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+		assert.Contains(t, w.status().Message, "attempt 2 keeps a slot")
+		assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+	})
 }

@@ -22,7 +22,7 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 			Labels:    AttemptLabels(slot.Image, slot.Revision, slot.Attempt),
 			Annotations: map[string]string{
 				v1alpha1.AnnotationImageName:    slot.Image.Name,
-				v1alpha1.AnnotationSourceDigest: img.Spec.SourceDigest(),
+				v1alpha1.AnnotationSourceDigest: importDigest(&img.Spec),
 				// With WaitForFirstConsumer the slot would be occupied until a VM is created.
 				"cdi.kubevirt.io/storage.bind.immediate.requested": "true",
 				"cdi.kubevirt.io/storage.deleteAfterCompletion":    "false",
@@ -45,11 +45,18 @@ func NewDataVolume(img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) *cdiv1.DataVol
 }
 
 // isCorrected reports whether the spec asks for its source in another way than when a DataVolume of the
-// same revision was created, as with other credentials. The DataVolume's own source does not tell:
+// same revision was created, as with other credentials. The DataVolume's own source is not compared:
 // webhooks of others may change it.
 func isCorrected(spec *v1alpha1.VMDiskImageSpec, dv *cdiv1.DataVolume) bool {
 	digest := dv.Annotations[v1alpha1.AnnotationSourceDigest]
-	return digest != "" && digest != spec.SourceDigest()
+	return digest != "" && digest != importDigest(spec)
+}
+
+// importDigest is the SourceDigest of what an import depends on.
+func importDigest(spec *v1alpha1.VMDiskImageSpec) string {
+	s := *spec
+	s.SnapshotClass = ""
+	return s.SourceDigest()
 }
 
 func buildSource(spec v1alpha1.VMDiskImageSpec) *cdiv1.DataVolumeSource {

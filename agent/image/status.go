@@ -186,8 +186,8 @@ const (
 	maxNamedLeftover = 3
 )
 
-// describeHeldSlots says which objects of failed attempts hold slots that nobody else gets, and that a
-// person has to act.
+// describeHeldSlots names the objects of failed attempts that hold slots which nobody else gets. An
+// image that waits needs a person then.
 func (d *decider) describeHeldSlots() {
 	for i := range d.Slots {
 		s := &d.Slots[i]
@@ -201,7 +201,7 @@ func (d *decider) describeHeldSlots() {
 		}
 		if leftovers := d.describeLeftovers(since, s.Attempt); leftovers != "" {
 			d.activity.Message += fmt.Sprintf("; attempt %d keeps a slot until its objects are gone%s", s.Attempt, leftovers)
-			d.activity.NeedsPerson = true
+			d.activity.NeedsPerson = d.activity.NeedsPerson || !d.importing && d.activity.Reason != v1alpha1.ReasonReady
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
 		d.requeueWithin(left)
 		return ""
 	}
-	var names []string
+	var names []string // sorted: a cache lists in any order, and each status write is an event
 	add := func(kind string, o metav1.Object) {
 		name := kind + " " + o.GetName()
 		switch finalizers := o.GetFinalizers(); {
@@ -249,6 +249,7 @@ func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
 	if len(names) == 0 {
 		return ""
 	}
+	slices.Sort(names)
 	text := "; still there: " + strings.Join(names[:min(len(names), maxNamedLeftover)], ", ")
 	if more := len(names) - maxNamedLeftover; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

@@ -35,9 +35,9 @@ func ClassifyRefusal(want *v1alpha1.PlannedImage, err error) Refusal {
 	}
 }
 
-// PostponedReport is about an image that is not tried yet, since requests in its namespace fail.
-func PostponedReport(namespace string) v1alpha1.PlanItemReport {
-	return waitingReport("requests in namespace %s fail or are answered late, as by a webhook: the agent tries this image after a pause", namespace)
+// PostponedReport is about an image that is not tried yet, since requests for others failed.
+func PostponedReport() v1alpha1.PlanItemReport {
+	return waitingReport("the agent tries this image after a pause: requests for images of the plan fail or take long, as by a webhook of their namespace")
 }
 
 func isNamespaceMissing(err error) bool {

@@ -26,7 +26,7 @@ const (
 // one worker for all of them. A webhook or quota of one namespace holds up no other, and no other object
 // of it. The zero value is ready for use.
 //
-// Invariant: namespaces without a failure or a late answer come first, in the order of the list (S3).
+// Invariant: namespaces without a failure or a late answer come first, in the order of the list.
 // Then come those whose wait ended first, so one that is skipped for others has its turn in a later
 // reconcile.
 type NamespaceBackoff struct {

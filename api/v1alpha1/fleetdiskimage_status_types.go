@@ -126,6 +126,9 @@ type VersionStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Image string `json:"image"`
+	// succeeded: at least one cluster has had it.
+	// +optional
+	Succeeded bool `json:"succeeded,omitempty"`
 	// revision of its source.
 	// +required
 	Revision string `json:"revision"`

@@ -246,7 +246,7 @@ type FleetDiskImageSpec struct {
 	// +optional
 	Overrides []ImageOverride `json:"overrides,omitempty"`
 	// placement selects the clusters that get the image. A cluster that is no longer
-	// selected keeps its images, unprotected.
+	// selected keeps its images, unprotected; while none is selected, plans keep them.
 	// +kubebuilder:validation:XValidation:rule="has(self.clusterSelector) || (has(self.clusterNames) && size(self.clusterNames) > 0)",message="placement selects no cluster: set clusterSelector ({} for all) or clusterNames"
 	// +required
 	Placement Placement `json:"placement"`
@@ -283,7 +283,7 @@ type FleetDiskImageSpec struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=fdi,categories=ot
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 180",message="the name of a FleetDiskImage must have at most 180 characters: with its version it becomes the name of its images"
-// +kubebuilder:validation:XValidation:rule="self.spec.version == oldSelf.spec.version && self.spec.targetNamespace == oldSelf.spec.targetNamespace && has(self.spec.imageName) == has(oldSelf.spec.imageName) && (!has(self.spec.imageName) || self.spec.imageName == oldSelf.spec.imageName) || !has(self.status) || !has(self.status.versions) || has(self.status.reason) && self.status.reason == 'NameConflict' || self.spec.version == oldSelf.spec.version && !(has(self.status.clusters) && has(self.status.clusters.succeeded) && self.status.clusters.succeeded > 0) || self.status.versions.all(v, v.version != self.spec.version || v.namespace == self.spec.targetNamespace && (has(self.spec.imageName) ? v.image == self.spec.imageName + '-' + v.version : self.metadata.name == v.image.substring(0, size(v.image) - size(v.version) - 1)))",message="clusters have this version under another name, which no plan would keep any longer: give the image a new version, or leave targetNamespace and imageName as they were for it"
+// +kubebuilder:validation:XValidation:rule="self.spec.version == oldSelf.spec.version && self.spec.targetNamespace == oldSelf.spec.targetNamespace && has(self.spec.imageName) == has(oldSelf.spec.imageName) && (!has(self.spec.imageName) || self.spec.imageName == oldSelf.spec.imageName) || !has(self.status) || !has(self.status.versions) || has(self.status.reason) && self.status.reason == 'NameConflict' || self.status.versions.all(v, v.version != self.spec.version || !has(v.succeeded) || !v.succeeded || v.namespace == self.spec.targetNamespace && (has(self.spec.imageName) ? v.image == self.spec.imageName + '-' + v.version : self.metadata.name == v.image.substring(0, size(v.image) - size(v.version) - 1)))",message="clusters have had this version under another name, and a rename would remove its protection: give the image a new version, or leave targetNamespace and imageName as they were for it"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`

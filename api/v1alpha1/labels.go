@@ -15,8 +15,8 @@ const (
 	// AnnotationImageName is the name of the VMDiskImage that a child belongs to, for
 	// people: a name can be longer than a label value.
 	AnnotationImageName = "pelotech.ot/image-name"
-	// AnnotationSourceDigest is the digest of the spec that a DataVolume was created from, by which
-	// corrections are told that were made since.
+	// AnnotationSourceDigest is the digest of the source that a DataVolume was created from. It shows
+	// whether the spec was corrected since.
 	AnnotationSourceDigest = "pelotech.ot/source-digest"
 	// AnnotationRetry restarts a VMDiskImage whenever its value changes: its retries
 	// and resyncs are counted from 0 again.

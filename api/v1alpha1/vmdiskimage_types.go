@@ -91,7 +91,8 @@ type RevisionStatus struct {
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
 	// attemptsBefore is how many attempts no longer count against retryLimit: those
-	// before somebody restarted the image, or before its storage was lost.
+	// before somebody restarted or corrected the image, the running one included, or
+	// before its storage was lost.
 	// +optional
 	AttemptsBefore int32 `json:"attemptsBefore,omitempty"`
 	// failure of the last failed attempt, until one succeeds.

@@ -41,8 +41,8 @@ func Paginate(report types.UID, clusters []v1alpha1.ReportedCluster) (pages [][]
 // maxClusterPages is what a cluster may take of a report that does not fit.
 const maxClusterPages = 25
 
-// OmitLargest makes clusters with more rows than maxClusterPages hold unknown: a member that reports
-// images without end costs the others no report.
+// OmitLargest makes clusters with more rows than maxClusterPages hold unknown: such a member costs the
+// others no report.
 func OmitLargest(clusters []v1alpha1.ReportedCluster) []v1alpha1.ReportedCluster {
 	clusters = slices.Clone(clusters)
 	for i := range clusters {

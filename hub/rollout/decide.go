@@ -38,8 +38,7 @@ func evaluate(v View) *evaluation {
 		blocked := e.decideNextWave()
 		e.listPlaced()
 		e.updateCounts()
-		// A mistake in the placement must not remove what it had placed.
-		e.decision.Freeze = e.counts.Total == 0
+		e.decision.NoneSelected = e.counts.Total == 0
 		e.setOverridesApplied(nil)
 		e.setPhase(e.decidePhase(blocked))
 	}

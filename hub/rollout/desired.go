@@ -71,8 +71,8 @@ func ComputeDesiredImages(img *v1alpha1.FleetDiskImage, progress ClusterProgress
 	return d
 }
 
-// ComputeDesiredInConflict returns what a FleetDiskImage with a conflict desires of any
-// member: no new image, and none retired. An older FleetDiskImage that takes one of its
+// ComputeDesiredInConflict returns what a FleetDiskImage with a conflict, or whose placement
+// selects no cluster, desires of any member: no new image, and none retired. An older FleetDiskImage that takes one of its
 // names must not cost its images their protection. Names that both have are kept beside
 // what the older one desires. current is unchanged; it is nil where the plan has no item
 // under the current name, or that name is taken.

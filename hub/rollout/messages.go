@@ -62,7 +62,7 @@ func (e *evaluation) blockerMessage(b blocker) string {
 	rollout := &e.Image.Spec.Rollout
 	switch b.reason {
 	case v1alpha1.ReasonNoClusters:
-		return fmt.Sprintf("spec.placement selects none of the fleet's %s: correct it, or label the MemberClusters", pluralClusters(int32(len(e.Clusters))))
+		return fmt.Sprintf("spec.placement selects none of the fleet's %s: correct it, or label the MemberClusters; until then plans keep what they have", pluralClusters(int32(len(e.Clusters))))
 	case v1alpha1.ReasonMaxFailures:
 		return fmt.Sprintf("%s failed (%s), and maxFailures allows %d: no further cluster starts. See status.failing; "+
 			"fix the cause in those clusters, set another version, or raise spec.rollout.maxFailures",

@@ -24,6 +24,9 @@ func (e *evaluation) updateCounts() {
 		w := &e.waves[i]
 		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
 	}
+	if e.counts.Succeeded > 0 {
+		e.version.Succeeded = true
+	}
 	succeeded := int32(0)
 	if !e.versionChanged {
 		e.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded

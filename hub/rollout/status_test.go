@@ -124,7 +124,7 @@ func TestVersionHistory(t *testing.T) {
 	type version = v1alpha1.VersionStatus
 	v := newView(newUbuntu(), "canary=S eu=P")
 	d := decideAndCheck(t, v)
-	first := version{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(now)}
+	first := version{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(now), Succeeded: true}
 	assert.Equal(t, []version{first}, withoutTemplates(d.Status.Versions))
 	require.NotNil(t, d.Status.LastSuccessAt)
 	require.NotNil(t, d.Status.Waves[0].DoneAt)
@@ -157,6 +157,7 @@ func TestVersionHistory(t *testing.T) {
 	v.Image.Spec.ImageName = "jammy"
 	d = decideAndCheck(t, v)
 	assert.Equal(t, "jammy-1.0.0", d.Status.Versions[0].Image)
+	assert.False(t, d.Status.Versions[0].Succeeded, "no cluster has that image")
 	assert.Len(t, d.Status.Versions, 2)
 
 	for i := range 30 {
@@ -246,13 +247,14 @@ func TestInvalidSelectorFreezesPlans(t *testing.T) {
 	}
 }
 
-func TestPlacementOfNoClusterFreezesPlans(t *testing.T) {
+func TestPlacementOfNoClusterChangesNoPlan(t *testing.T) {
 	v := newView(newUbuntu(), "canary=SS eu=.S")
-	assert.False(t, decideAndCheck(t, v).Freeze)
+	assert.False(t, decideAndCheck(t, v).NoneSelected)
 	v.Image.Spec.Placement.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"wave": "euu"}}
 	d := decideAndCheck(t, v)
 	assert.Equal(t, v1alpha1.ReasonNoClusters, d.Status.Reason)
-	assert.True(t, d.Freeze, "plans stay as they are")
+	assert.Contains(t, d.Status.Message, "until then plans keep what they have")
+	assert.True(t, d.NoneSelected)
 }
 
 func TestNameConflictStartsNothing(t *testing.T) {
@@ -295,7 +297,7 @@ func TestStatusMessages(t *testing.T) {
 		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
 		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, and maxFailures allows 2: see status.failing; 1 offline: they catch up when they are back"},
 		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No placed cluster is in wave canary, eu: check its clusterSelector"},
-		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: correct it, or label the MemberClusters"},
+		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: correct it, or label the MemberClusters; until then plans keep what they have"},
 		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: 2 of 3 clusters have not started"},
 		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters in wave rest are in progress, and maxConcurrency allows 2; 6 wait to start"},
 		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters in wave rest are in progress; none waits to start"},

@@ -30,8 +30,11 @@ func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.Ver
 	versions := make([]v1alpha1.VersionStatus, 0, 1+len(stored))
 	versions = append(versions, current)
 	for i := range stored {
-		if stored[i].Version != current.Version {
-			versions = append(versions, stored[i])
+		switch v := &stored[i]; {
+		case v.Version != current.Version:
+			versions = append(versions, *v)
+		case v.Namespace == current.Namespace && v.Image == current.Image:
+			versions[0].Succeeded = v.Succeeded
 		}
 	}
 	return slices.Clip(versions[:min(len(versions), v1alpha1.MaxVersions)])
@@ -43,7 +46,7 @@ func SameVersions(a, b []v1alpha1.VersionStatus) bool {
 	return slices.EqualFunc(a, b, func(a, b v1alpha1.VersionStatus) bool { return sameVersion(&a, &b) && a.Since.Equal(&b.Since) })
 }
 
-// sameVersion ignores Since and the template.
+// sameVersion ignores Since, Succeeded and the template.
 func sameVersion(a, b *v1alpha1.VersionStatus) bool {
 	return a.Version == b.Version && a.Namespace == b.Namespace && a.Image == b.Image && a.Revision == b.Revision
 }

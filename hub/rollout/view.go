@@ -160,8 +160,11 @@ type Decision struct {
 	// Placed are all placed clusters, by wave, then name.
 	Placed []PlacedCluster
 	// Freeze: plans keep what they have of this FleetDiskImage, because its placement
-	// cannot be read or selects no cluster. Placed is empty then.
+	// cannot be read. Placed is empty then.
 	Freeze bool
+	// NoneSelected: the placement selects no cluster. A mistake there must not remove what it
+	// had placed: plans keep what they have, as in a conflict.
+	NoneSelected bool
 	// RequeueAfter is when to decide again without an event; 0 for never.
 	RequeueAfter time.Duration
 	// EstimateAfter is when to decide again only for expectedAt; 0 for never.

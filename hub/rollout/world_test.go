@@ -186,8 +186,14 @@ func (w *world) writePlans(d rollout.Decision) {
 			current = &former
 		}
 		in := rollout.ClusterProgress{Placed: isPlaced, Started: p.Started, KeepsItem: p.KeepsItem, Succeeded: p.State == v1alpha1.ClusterSucceeded, Retry: p.Retry, Effective: p.Effective}
-		desired := rollout.ComputeDesiredImages(img, in, current, w.now)
-		w.checkDesired(name, desired, in, current)
+		var desired rollout.DesiredImages
+		if d.NoneSelected {
+			desired = rollout.ComputeDesiredInConflict(img, current, w.now)
+			require.Empty(w.t, desired.Retired)
+		} else {
+			desired = rollout.ComputeDesiredImages(img, in, current, w.now)
+			w.checkDesired(name, desired, in, current)
+		}
 		before := (*v1alpha1.PlannedImage)(nil)
 		if at, planned := m.plan[w.currentName()]; planned {
 			before = &at

@@ -2209,6 +2209,8 @@ export interface VersionStatus {
   namespace: string;
   /** image is the name of the VMDiskImage in the members. */
   image: string;
+  /** succeeded: at least one cluster has had it. */
+  succeeded?: boolean;
   /** revision of its source. */
   revision: string;
   /** since is when it became the current version. */

@@ -96,7 +96,11 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 	}
 	began := time.Now()
 	if p.writes.Skips(want.Namespace, began) {
-		p.keepReport(want, plan.PostponedReport(want.Namespace))
+		if p.before[key].State == v1alpha1.PlanItemApplied { // it no longer is
+			p.setReport(want, plan.PostponedReport())
+		} else {
+			p.keepReport(want, plan.PostponedReport())
+		}
 		return nil
 	}
 	delete(p.backoffs, key)
@@ -106,7 +110,7 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 	return nil
 }
 
-// recordWrite reports what came of a write. It returns the error of one that failed though the image
+// recordWrite stores the report of a write. It returns the error of one that failed though the image
 // was not refused.
 func (p *planPass) recordWrite(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage, report v1alpha1.PlanItemReport, err error) error {
 	if err == nil {

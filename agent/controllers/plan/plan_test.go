@@ -228,7 +228,7 @@ func TestFailingNamespaceHoldsUpNoOther(t *testing.T) {
 	states, messages := items()
 	assert.Equal(t, []v1alpha1.PlanItemState{v1alpha1.PlanItemWaiting, v1alpha1.PlanItemWaiting, v1alpha1.PlanItemApplied}, states)
 	assert.Contains(t, messages[0], "failed calling webhook")
-	assert.Contains(t, messages[1], "requests in namespace farm fail")
+	assert.Contains(t, messages[1], "the agent tries this image after a pause")
 	require.NoError(t, b.Get(t.Context(), client.ObjectKey{Namespace: "lab", Name: "c"}, &v1alpha1.VMDiskImage{}))
 
 	fails, b.writes = false, trigger.NamespaceBackoff{} // its wait is over

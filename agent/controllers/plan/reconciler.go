@@ -76,7 +76,7 @@ type Reconciler struct {
 	// applied is what was last applied to images, backoffs the images that were refused.
 	applied  map[plan.Key]plan.AppliedState
 	backoffs map[plan.Key]itemBackoff
-	// writes of images that failed, though the images were not refused.
+	// writes delays namespaces where the last write failed, though the image was not refused.
 	writes trigger.NamespaceBackoff
 	// notifiedPlan is the plan whose images were requeued, prunedImages those it prunes.
 	notifiedPlan planIdentity
@@ -154,10 +154,14 @@ func (r *Reconciler) reconcileImages(ctx context.Context, p *v1alpha1.ClusterPla
 	}
 	var err error
 	for _, want := range trigger.InTurn(&r.writes, images, func(i *v1alpha1.PlannedImage) (namespace, name string) { return i.Namespace, i.Name }) {
-		if err != nil {
-			pass.keepReport(want, plan.ClassifyRefusal(want, err).Report)
-		} else if err = pass.reconcileImage(ctx, want); errors.Is(err, errStalePlan) {
+		if err == nil {
+			err = pass.reconcileImage(ctx, want)
+		}
+		switch {
+		case errors.Is(err, errStalePlan):
 			return ctrl.Result{}, err
+		case err != nil:
+			pass.keepReport(want, plan.ClassifyRefusal(want, err).Report)
 		}
 	}
 	r.Results.SetItems(pass.reports)

@@ -103,7 +103,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 		}
 		next := desiredState{known: true, memberUID: m.uid, freeze: d.Freeze, inputs: desiredInputs{
 			ClusterProgress: progress[i], planned: cluster.PlannedDigest, plannedAt: cluster.PlannedAt,
-			generation: img.generation, inConflict: v.Conflict != "", nameTaken: v.NameTaken,
+			generation: img.generation, inConflict: v.Conflict != "" || d.NoneSelected, nameTaken: v.NameTaken,
 		}}
 		switch {
 		case former.known && former.freeze == next.freeze && former.inputs == next.inputs:

@@ -24,6 +24,7 @@ cluster, and asks. A key that is not the agent's is refused: somebody else has t
 -y accepts without asking, but only where both are known and the same.`,
 		Args: cobra.ExactArgs(1),
 	}
+	useScopeFlags(cmd, "member-context")
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster, to read what its agent shows")
 	cmd.Flags().StringVar(&key, "key", "", "the key that the agent shows, where its cluster is not reached from here")
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "accept without asking")
@@ -71,6 +72,7 @@ the hub can still remove its plan from the member; then what hub and agent could
 Images, machines and the agent stay in the cluster.`,
 		Args: cobra.ExactArgs(1),
 	}
+	useScopeFlags(cmd, "member-context")
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster; without it, what is to be done there is printed")
 	cmd.Flags().StringVar(&agentNamespace, "agent-namespace", "", "namespace of the agent in the member. Default: what the MemberCluster says, else "+join.DefaultAgentNamespace)
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")

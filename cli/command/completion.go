@@ -47,7 +47,7 @@ func (e *environment) addCompletion(root *cobra.Command) {
 			panic(err) // a flag that is not there: a mistake of this program
 		}
 	}
-	register(root, "cluster", e.completeKind(clusterKind))
+	register(root, "cluster", e.completeCluster)
 	register(root, "output", cobra.FixedCompletions(render.Formats, cobra.ShellCompDirectiveNoFileComp))
 	register(root, "color", cobra.FixedCompletions([]cobra.Completion{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, flag := range []string{"hub", "member-context", "context"} {
@@ -135,6 +135,14 @@ func (e *environment) completeKind(kinds ...nameKind) cobra.CompletionFunc {
 		}
 		return withPrefix(names, typed), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeCluster completes --cluster where the command uses it.
+func (e *environment) completeCluster(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if !slices.Contains(usedScopeFlags(cmd), "cluster") {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return e.completeKind(clusterKind)(cmd, args, typed)
 }
 
 // listNames lists names: of the hub, or of the member for what only members have.

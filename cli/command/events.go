@@ -59,11 +59,12 @@ each, until --timeout.`,
 	}
 	cmd.RunE = runWith(e.gatherEventsByName)
 	cmd.ValidArgsFunction = e.completeKind(clusterKind, fleetImageKind)
-	add := func(use, short string, gather eventGatherer) {
-		cmd.AddCommand(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: runWith(gather)})
+	useScopeFlags(cmd, scopeFlags...)
+	add := func(use, short string, gather eventGatherer, scope ...string) {
+		cmd.AddCommand(useScopeFlags(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: runWith(gather)}, scope...))
 	}
-	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", e.gatherImageEvents)
-	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", e.gatherClusterEvents)
+	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", e.gatherImageEvents, scopeFlags...)
+	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", e.gatherClusterEvents, "live", "member-context")
 	return cmd
 }
 
@@ -161,7 +162,7 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 		return nil, err
 	}
 	var member *connect.Cluster
-	if fleetImage == nil || e.cluster != "" {
+	if fleetImage == nil || e.cluster != "" || e.live || e.Member != "" {
 		if member, err = e.ConnectMember(e.cluster); err != nil {
 			return nil, err
 		}
@@ -253,6 +254,12 @@ func addChildren(ctx context.Context, member *connect.Cluster, subjects map[even
 
 // gatherClusterEvents finds a MemberCluster, and with --live its agent.
 func (e *environment) gatherClusterEvents(ctx context.Context, name string) (eventReader, error) {
+	if err := e.requireLive(); err != nil {
+		return nil, err
+	}
+	if e.cluster != "" && e.cluster != name {
+		return nil, fmt.Errorf("%s is a cluster, and --cluster names another one, %s: leave it out", name, e.cluster)
+	}
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return nil, err

@@ -37,15 +37,16 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 	}
 	for _, verb := range []struct {
 		use, short, example string
+		scope               []string
 		get                 func(context.Context, *getFlags) (render.View, []string, error)
 	}{
-		{"clusters [NAME...]", "Clusters of the fleet", "  kubectl ot get clusters -l region=nordics --sort-by failed", e.getClusters},
-		{"rollouts [NAME...]", "FleetDiskImages", "  kubectl ot get rollouts --failing", e.getRollouts},
-		{"images [NAME...]", "Images: of the fleet, of one cluster, or all that failed", "  kubectl ot get images --cluster bergen --failing", e.getImages},
-		{"machines [NAME...]", "VirtualMachines of a member", "  kubectl ot get machines --cluster bergen --live -A", e.getMachines},
+		{"clusters [NAME...]", "Clusters of the fleet", "  kubectl ot get clusters -l region=nordics --sort-by failed", nil, e.getClusters},
+		{"rollouts [NAME...]", "FleetDiskImages", "  kubectl ot get rollouts --failing", nil, e.getRollouts},
+		{"images [NAME...]", "Images: of the fleet, of one cluster, or all that failed", "  kubectl ot get images --cluster bergen --failing", scopeFlags, e.getImages},
+		{"machines [NAME...]", "VirtualMachines of a member", "  kubectl ot get machines --cluster bergen --live -A", scopeFlags, e.getMachines},
 	} {
 		f := &getFlags{}
-		one := &cobra.Command{Use: verb.use, Short: verb.short, Example: verb.example}
+		one := useScopeFlags(&cobra.Command{Use: verb.use, Short: verb.short, Example: verb.example}, verb.scope...)
 		flags := one.Flags()
 		flags.BoolVar(&f.Failing, "failing", false, "those alone that failed or are not ready")
 		flags.BoolVar(&f.Unknown, "unknown", false, "those alone of which nothing current is known")
@@ -126,6 +127,9 @@ func (e *environment) getRollouts(ctx context.Context, f *getFlags) (render.View
 }
 
 func (e *environment) getImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
+	if err := e.requireLive(); err != nil {
+		return nil, nil, err
+	}
 	switch {
 	case e.live:
 		return e.getLiveImages(ctx, f)

@@ -171,6 +171,7 @@ override they are from; with --cluster, each field. Exit codes: 0; 5 where a clu
 it is unknown.`,
 		Args: cobra.ExactArgs(1),
 	}
+	useScopeFlags(cmd, "cluster")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
@@ -228,8 +229,12 @@ failed, or in --cluster alone. With --live, NAME is a VMDiskImage of the member,
 of -n, and its annotation pelotech.ot/retry is set.`,
 		Args: cobra.ExactArgs(1),
 	}
+	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.retry")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		if err := e.requireLive(); err != nil {
+			return err
+		}
 		if e.live {
 			return e.retryInMember(ctx, args[0])
 		}

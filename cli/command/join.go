@@ -94,6 +94,7 @@ written to a file, to install the agent with.
 }
 
 func (e *environment) addJoinFlags(cmd *cobra.Command, request *join.Request, flags *joinFlags) {
+	useScopeFlags(cmd, "member-context")
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster")
 	cmd.Flags().StringArrayVar(&flags.labels, "label", nil, "label of the MemberCluster as KEY=VALUE, by which overrides and waves select it; repeat it for more")
 	addStepFlags(cmd, flags)

@@ -33,6 +33,7 @@ current context, or of --cluster. Where none runs it says so, with what the last
 ends with exit code 1.`,
 		Args: cobra.ExactArgs(1),
 	}
+	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the importer ends")
 	cmd.Flags().Int64Var(&tail, "tail", 0, "the last lines only; 0 prints all")
 	cmd.Flags().DurationVar(&since, "since", 0, "lines of this time only, as 10m")

@@ -89,6 +89,7 @@ is not, and the screen says why.`,
 		Example: "  kubectl ot policy show --cluster bergen",
 		Args:    cobra.NoArgs,
 	}
+	useScopeFlags(cmd, "cluster")
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		r, err := e.newPolicyReader(*name)
 		if err != nil {

@@ -34,6 +34,7 @@ the FleetDiskImages: their waves and pace count. With --live the image is create
 cluster itself, beside the hub; the plan takes it over when it places the image there.`,
 		Args: cobra.MinimumNArgs(1),
 	}
+	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "show the cost, and write nothing")
@@ -45,6 +46,9 @@ cluster itself, beside the hub; the plan takes it over when it places the image 
 			return errors.New("name the clusters: either -l, or --cluster")
 		case e.live && hasSelector:
 			return errors.New("--live is about one cluster: name it with --cluster")
+		}
+		if err := e.requireLive(); err != nil {
+			return err
 		}
 		return e.preload(cmd.Context(), args, flags)
 	}

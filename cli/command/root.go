@@ -88,7 +88,10 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ot"},
-		PersistentPreRunE: func(*cobra.Command, []string) (err error) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := e.checkScope(cmd); err != nil {
+				return err
+			}
 			e.format, err = render.ParseFormat(e.output)
 			if err != nil {
 				return err
@@ -105,8 +108,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	root.SetErr(e.ErrOut)
 	flags := root.PersistentFlags()
 	e.AddFlags(flags)
-	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster")
-	flags.BoolVar(&e.live, "live", false, "ask the member itself, not what it has reported to the hub")
+	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster; refused where a command does not use it")
+	flags.BoolVar(&e.live, "live", false, "ask the member itself, not what it has reported to the hub; refused where a command does not use it")
 	flags.StringVarP(&e.output, "output", "o", "", "format: "+strings.Join(render.Formats, ", "))
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")

@@ -35,6 +35,7 @@ Exit codes: 0 it is written; 1 a part could not be read, and is listed; 2 nothin
   kubectl ot support-bundle --cluster bergen,kiel --since 2h`,
 		Args: cobra.NoArgs,
 	}
+	useScopeFlags(cmd, "cluster", "member-context")
 	flags := cmd.Flags()
 	flags.DurationVar(&options.Since, "since", 6*time.Hour, "logs and events not older than this")
 	flags.StringVar(&file, "output-file", "", "the archive to write. Default: ot-support-<time>.tar.gz in this folder")

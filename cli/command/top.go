@@ -36,6 +36,7 @@ Keys:
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: names,
 	}
+	useScopeFlags(cmd, scopeFlags...)
 	flags := cmd.Flags()
 	flags.BoolVar(&once, "once", false, "a table, then end")
 	flags.StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")

@@ -46,7 +46,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 				return show(tree.NewRollout(s), unread)
 			}),
 		},
-		&cobra.Command{
+		useScopeFlags(&cobra.Command{
 			Use: "image NAME", Short: "A VMDiskImage of a member, its storage, and what holds it", Args: cobra.ExactArgs(1),
 			RunE: e.run(func(ctx context.Context, args []string) error {
 				member, err := e.ConnectMember(e.cluster)
@@ -59,8 +59,8 @@ func (e *environment) newTreeCommand() *cobra.Command {
 				}
 				return show(tree.NewImage(s), unread)
 			}),
-		},
-		&cobra.Command{
+		}, scopeFlags...),
+		useScopeFlags(&cobra.Command{
 			Use: "machine NAME", Short: "A VirtualMachine of a member, its image and its disks", Args: cobra.ExactArgs(1),
 			RunE: e.run(func(ctx context.Context, args []string) error {
 				member, err := e.ConnectMember(e.cluster)
@@ -73,7 +73,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 				}
 				return show(tree.NewMachine(s), unread)
 			}),
-		},
+		}, scopeFlags...),
 	)
 	return cmd
 }

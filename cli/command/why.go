@@ -38,14 +38,15 @@ still waits; 4 a person has to act; 5 it is not known.`,
 	}
 	for _, of := range []struct {
 		use, short string
+		scope      []string
 		see        func(ctx context.Context, name string) (answer, error)
 	}{
-		{"image NAME", "An image of one cluster: its place in the queue", e.whyImage},
-		{"machine NAME", "A machine, its image and its disks", e.whyMachine},
-		{"rollout NAME", "A FleetDiskImage and its waves", e.whyRollout},
-		{"cluster NAME", "A MemberCluster", e.whyCluster},
+		{"image NAME", "An image of one cluster: its place in the queue", scopeFlags, e.whyImage},
+		{"machine NAME", "A machine, its image and its disks", scopeFlags, e.whyMachine},
+		{"rollout NAME", "A FleetDiskImage and its waves", nil, e.whyRollout},
+		{"cluster NAME", "A MemberCluster", nil, e.whyCluster},
 	} {
-		sub := &cobra.Command{Use: of.use, Short: of.short, Args: cobra.ExactArgs(1)}
+		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		timeout := sub.Flags().Duration("timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {

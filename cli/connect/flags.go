@@ -48,7 +48,7 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Hub, "hub", "", "context of the hub. Default: $"+hubVariable+", else extension "+hubExtension+" of the current context, else the current context")
 	flags.StringVar(&f.HubNamespace, "hub-namespace", DefaultHubNamespace, "namespace of chart ot-hub")
 	flags.StringVar(&f.ReadAPI, "read-api", "", "URL of the hub's read API, as of an Ingress. Default: a port-forward to the elected replica")
-	flags.StringVar(&f.Member, "member-context", "", "context of the member. Default: the context named as --cluster, else the current one")
+	flags.StringVar(&f.Member, "member-context", "", "context of the member. Default: the context named as --cluster, else the current one. Refused where a command does not use it")
 }
 
 // HubContext returns the name of the hub's context, as given or by the kubeconfig.

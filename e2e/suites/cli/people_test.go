@@ -96,7 +96,7 @@ func TestQuarantine(t *testing.T) {
 // TestCompletion completes names as kubectl does, by the program that it looks for.
 func TestCompletion(t *testing.T) {
 	// A shell does not wait for a slow server: without an answer in time there are no names.
-	for typed, want := range map[string]string{"leave ": bergen + "\n" + kiel + "\n:4\n", "status --cluster b": bergen + "\n:4\n"} {
+	for typed, want := range map[string]string{"leave ": bergen + "\n" + kiel + "\n:4\n", "top --cluster b": bergen + "\n:4\n"} {
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			return strings.Contains(shared.run(t, 0, append([]string{"__complete"}, strings.Split(typed, " ")...)...).Out, want)
 		}), "%q is completed by %q", typed, want)

@@ -1,0 +1,87 @@
+package command
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+// preRun runs what cobra runs before a command: the nearest one above it.
+func preRun(cmd *cobra.Command) error {
+	for c := cmd; c != nil; c = c.Parent() {
+		if c.PersistentPreRunE != nil {
+			return c.PersistentPreRunE(cmd, nil)
+		}
+	}
+	return nil
+}
+
+// TestScopeFlagsAreRefusedWhereNotUsed goes through all commands: one that ignored --cluster would
+// go by the whole fleet.
+func TestScopeFlagsAreRefusedWhereNotUsed(t *testing.T) {
+	all := []string{"cluster", "live", "member-context"}
+	wantUsed := map[string][]string{
+		"tree image": all, "tree machine": all, "get images": all, "get machines": all, "why image": all, "why machine": all,
+		"image where": {"cluster"}, "image retry": all, "preload": all, "policy show": {"cluster"}, "top": all, "doctor": all, "logs": all,
+		"support-bundle": {"cluster", "member-context"}, "events": all, "events image": all, "events cluster": {"live", "member-context"},
+		"join push": {"member-context"}, "join pull": {"member-context"}, "accept": {"member-context"}, "leave": {"member-context"},
+	}
+	values := map[string]string{"cluster": "--cluster=lab", "live": "--live", "member-context": "--member-context=lab"}
+	seen := map[string]bool{}
+	root, _ := newCompletedRoot()
+	for _, listed := range allCommands(root) {
+		name := strings.TrimPrefix(listed.CommandPath(), "kubectl ot ")
+		for _, flag := range all {
+			fresh, _ := newCompletedRoot()
+			cmd, _, err := fresh.Find(strings.Fields(name))
+			require.NoError(t, err, name)
+			require.NoError(t, cmd.ParseFlags([]string{values[flag]}), "%s %s", name, flag)
+			err = preRun(cmd)
+			switch {
+			case slices.Contains(wantUsed[name], flag):
+				seen[name] = true
+				require.NoError(t, err, "%s --%s", name, flag)
+			case cmd.Flags().Lookup("clusters") != nil && flag == "cluster":
+				require.ErrorContains(t, err, "kubectl ot "+name+" does not use --cluster: name clusters with --clusters")
+			default:
+				require.ErrorContains(t, err, "kubectl ot "+name+" does not use --"+flag+": ")
+			}
+		}
+	}
+	assert.Len(t, seen, len(wantUsed), "commands that are listed here, and are not there")
+}
+
+func TestScopeFlagsOfCommandLines(t *testing.T) {
+	for line, want := range map[string]string{
+		"prune approve spring --digest D -y --cluster lab": "error: kubectl ot prune approve does not use --cluster: name clusters with --clusters\n",
+		"--cluster lab prune report spring":                "error: kubectl ot prune report does not use --cluster: name clusters with --clusters\n",
+		"rollout abort ubuntu --cluster lab":               "error: kubectl ot rollout abort does not use --cluster: leave it out\n",
+		"rollout pause ubuntu --live":                      "error: kubectl ot rollout pause does not use --live: leave it out\n",
+		"image retry ubuntu --cluster=":                    "error: --cluster is empty: give it a name, or leave it out\n",
+		"image retry ubuntu --member-context lab":          "error: --member-context lab: add --live, which asks the member itself\n",
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", t.TempDir()+"/none")
+			errOut := &bytes.Buffer{}
+			code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3")
+			assert.Equal(t, exit.Unanswered, code)
+			assert.Equal(t, want, errOut.String())
+		})
+	}
+}
+
+func TestClusterIsCompletedWhereUsed(t *testing.T) {
+	e := &environment{Flags: connect.NewFlags()}
+	names, directive := e.completeCluster(&cobra.Command{Use: "status"}, nil, "b")
+	assert.Empty(t, names)
+	assert.Equal(t, cobra.ShellCompDirectiveNoFileComp, directive)
+}

@@ -13,7 +13,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pelotech/ot-fleet/api/registration"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/doctor/gather"
@@ -305,9 +304,9 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 		page := &render.Page{}
 		a.Draw(page)
 		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
-		command := "kubectl ot accept " + request.Name
+		command := render.FormatCommand("kubectl ot accept %s", request.Name)
 		if request.MemberContext != "" {
-			command += " --member " + request.MemberContext
+			command += render.FormatCommand(" --member %s", request.MemberContext)
 		}
 		switch {
 		case yes && a.Compared:
@@ -330,13 +329,13 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 func (e *environment) explainTokenFile(ctx context.Context, request join.Request, x *execute.Executor) error {
 	access, err := registration.ParseHubAccess(x.Token())
 	if err != nil {
-		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", err, request.Name, v1alpha1.AnnotationJoinToken)
+		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: %s", err, join.NewTokenCommand(request.Name))
 	}
 	e.printNote("%s is good once, and for an hour by default: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
-	e.printNote("in the cluster: helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output)
+	e.printNote("in the cluster: %s", render.FormatCommand("helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output))
 	member, err := execute.ReadHub(ctx, x.Hub, x.Namespace, request.Name)
 	if err == nil && member.Member != nil && member.Member.Spec.Connection.Pull != nil && !member.Member.Spec.Connection.Pull.AutoAccept {
-		e.printNote("then accept the agent's key: kubectl ot accept %s", request.Name)
+		e.printNote("then accept the agent's key: %s", render.FormatCommand("kubectl ot accept %s", request.Name))
 	}
 	return nil
 }

@@ -378,7 +378,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 		err = hub.Client.Patch(ctx, img, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(ownership.FieldManager))
 		switch {
 		case err == nil:
-			approval.Given, approval.Command = true, "kubectl ot rollout watch "+name
+			approval.Given, approval.Command = true, render.FormatCommand("kubectl ot rollout watch %s", name)
 			return e.show(approval, exit.Yes)
 		case apierrors.IsConflict(err), isOutdatedPatch(err):
 			if tries == maxTries {

@@ -184,7 +184,7 @@ func (e *environment) openRow(ctx context.Context, verb string, row top.Row, opt
 	switch {
 	case verb == "tree" && row.Image != "" && about.asksHub():
 		page.Line(render.Text("What hangs together with %s/%s, %s itself knows:", row.Namespace, row.Image, row.Cluster))
-		page.Command("kubectl ot tree image " + row.Image + " -n " + row.Namespace + " --cluster " + row.Cluster)
+		page.Command(render.FormatCommand("kubectl ot tree image %s -n %s --cluster %s", row.Image, row.Namespace, row.Cluster))
 	case verb == "tree" && row.Image != "":
 		member, err := about.ConnectMember(about.cluster)
 		if err != nil {

@@ -1,6 +1,10 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/pelotech/ot-fleet/cli/render"
+)
 
 // BeforeJoin says what a person should know of a cluster that is to join, one line for each check
 // that failed. What is of the agent is left out: it is about to be installed. How the cluster's
@@ -21,11 +25,12 @@ func (r *Report) BeforeJoin(context string) (lines []string) {
 			lines = append(lines, fmt.Sprintf("doctor: %s%s: %s. %s", f.ID, subject, f.Found, f.Mend))
 		}
 	}
+	more := render.FormatCommand("kubectl ot doctor --member-context %s", context)
 	switch {
 	case warned == 1:
-		lines = append(lines, "doctor: 1 warning: kubectl ot doctor --member-context "+context)
+		lines = append(lines, "doctor: 1 warning: "+more)
 	case warned > 1:
-		lines = append(lines, fmt.Sprintf("doctor: %d warnings: kubectl ot doctor --member-context %s", warned, context))
+		lines = append(lines, fmt.Sprintf("doctor: %d warnings: %s", warned, more))
 	}
 	return lines
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/compatibility"
 	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // Kinds that are asked for, as Kind.version.group.
@@ -188,7 +189,7 @@ func (e *examiner) namespaces() {
 	for _, n := range e.Namespaces {
 		switch subject := "Namespace " + n.Name; {
 		case n.Missing:
-			e.addFail(subject, "does not exist, and is needed by "+n.NeededBy, "it exists", "kubectl create namespace "+n.Name)
+			e.addFail(subject, "does not exist, and is needed by "+n.NeededBy, "it exists", render.FormatCommand("kubectl create namespace %s", n.Name))
 		case n.Terminating:
 			e.addFail(subject, "is being deleted, and is needed by "+n.NeededBy, "it exists", "")
 		default:

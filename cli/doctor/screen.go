@@ -28,7 +28,7 @@ func (r *Report) Draw(p *render.Page) {
 	p.Gap()
 	p.Line(r.summaryLine()...)
 	if id := r.firstToMend(); id != "" {
-		p.Command("kubectl ot doctor --explain " + id)
+		p.Command(render.FormatCommand("kubectl ot doctor --explain %s", id))
 	}
 }
 

@@ -53,8 +53,8 @@ func DecideAcceptance(name string, hub HubState, member *MemberState, given stri
 	case a.Hub == "":
 		return a, fmt.Errorf("no agent asks to be let in as %s: %s", name, orElse(v1alpha1.SanitizeText(joined.Message, 1024), "the hub has not said what it waits for"))
 	case a.Agent != "" && a.Agent != a.Hub:
-		return a, OtherAgentError{fmt.Sprintf("the agent of %s has key %s, but the hub was sent %s: another agent has presented the join token. Nothing is accepted; have the hub make another token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)",
-			name, a.Agent, a.Hub, name, v1alpha1.AnnotationJoinToken)}
+		return a, OtherAgentError{fmt.Sprintf("the agent of %s has key %s, but the hub was sent %s: another agent has presented the join token. Nothing is accepted; have the hub make another token: %s",
+			name, a.Agent, a.Hub, NewTokenCommand(name))}
 	}
 	a.Key, a.Compared = a.Hub, a.Agent == a.Hub
 	a.Text = fmt.Sprintf("an agent asks to be let in as %s", name)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // PlanPull returns the steps by which the agent of a cluster connects to the hub. member is nil
@@ -70,9 +71,14 @@ func (r Request) planRegistration(hub HubState, member *MemberState) ([]Step, er
 			}
 			return steps, nil
 		}
-		return nil, fmt.Errorf("the agent of %s is registered already. To register another agent in its place, run this again after kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", r.Name, r.Name, v1alpha1.AnnotationJoinToken)
+		return nil, fmt.Errorf("the agent of %s is registered already. To register another agent in its place, run this again after %s", r.Name, NewTokenCommand(r.Name))
 	}
 	return nil, fmt.Errorf("MemberCluster %s: %s", r.Name, v1alpha1.SanitizeText(joined.Message, 1024))
+}
+
+// NewTokenCommand returns the command that has the hub make another join token.
+func NewTokenCommand(member string) string {
+	return render.FormatCommand("kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", member, v1alpha1.AnnotationJoinToken)
 }
 
 // bringToken returns the steps that bring the join token to the agent.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // checkPushName refuses a name that something else uses.
@@ -31,8 +32,8 @@ func checkCluster(r Request, member *v1alpha1.MemberCluster, uid types.UID) erro
 	if known == "" || known == uid || member.Annotations[v1alpha1.AnnotationAcceptCluster] == string(uid) {
 		return nil
 	}
-	return fmt.Errorf("MemberCluster %s is another cluster, %s: take another name, or, where this one is in its place, run it again after kubectl annotate --overwrite membercluster %s %s=%s",
-		r.Name, known, r.Name, v1alpha1.AnnotationAcceptCluster, uid)
+	return fmt.Errorf("MemberCluster %s is another cluster, %s: take another name, or, where this one is in its place, run it again after %s",
+		r.Name, known, render.FormatCommand("kubectl annotate --overwrite membercluster %s %s=%s", r.Name, v1alpha1.AnnotationAcceptCluster, string(uid)))
 }
 
 // checkAccount refuses a member in which the hub has no account.

@@ -69,7 +69,7 @@ func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
 	case r.Status.Phase != v1alpha1.PruneReportComplete:
 		return fmt.Errorf("PruneReport %s is not complete: %d of %d clusters have answered", r.Name, r.Status.Clusters.Answered, r.Status.Clusters.Total)
 	case digest != "" && digest != r.Status.Digest:
-		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: kubectl ot prune review %s", r.Name, r.Status.Digest, digest, r.Name)
+		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, render.FormatCommand("kubectl ot prune review %s", r.Name))
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (a *Approval) Question() string {
 // SetCreated says that the ImagePrune exists.
 func (a *Approval) SetCreated() {
 	a.Created = true
-	a.Commands = []string{"kubectl ot prune status " + a.Prune, "kubectl ot prune undo " + a.Prune}
+	a.Commands = []string{render.FormatCommand("kubectl ot prune status %s", a.Prune), render.FormatCommand("kubectl ot prune undo %s", a.Prune)}
 }
 
 // Names is the ImagePrune.

@@ -71,9 +71,9 @@ func NewReport(now time.Time, r *v1alpha1.PruneReport) *Review {
 	v := &Review{Envelope: render.NewEnvelope("PruneReview"), ObservedAt: metav1.NewTime(now), ReportSummary: newSummary(r), now: now}
 	switch {
 	case r.Spec.Schedule != "" && r.Status.LastReport != "":
-		v.Command = "kubectl ot prune review " + r.Status.LastReport
+		v.Command = render.FormatCommand("kubectl ot prune review %s", r.Status.LastReport)
 	case v.Phase == v1alpha1.PruneReportComplete && v.Candidates.Count > 0:
-		v.Command = "kubectl ot prune review " + r.Name
+		v.Command = render.FormatCommand("kubectl ot prune review %s", r.Name)
 	}
 	return v
 }
@@ -92,20 +92,20 @@ func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, li
 	case total.Images > 0:
 		v.Command = approveCommand(r.Name, r.Status.Digest, s.Spec())
 	case leftOut.Count > 0:
-		v.Command = "kubectl ot prune review " + r.Name + " --include-others"
+		v.Command = render.FormatCommand("kubectl ot prune review %s --include-others", r.Name)
 	}
 	return v
 }
 
 // approveCommand is the command that approves exactly what was reviewed.
 func approveCommand(report, digest string, spec *v1alpha1.ImagePruneSpec) string {
-	command := "kubectl ot prune approve " + report + " --digest " + digest
+	command := render.FormatCommand("kubectl ot prune approve %s --digest %s", report, digest)
 	for _, flag := range []struct {
 		name   string
 		values []string
 	}{{"--images", spec.Images}, {"--clusters", spec.Clusters}} {
 		if len(flag.values) > 0 {
-			command += " " + flag.name + " '" + strings.Join(flag.values, ",") + "'"
+			command += " " + flag.name + " " + render.ShellWord(strings.Join(flag.values, ","))
 		}
 	}
 	if spec.IncludeOthers {

@@ -154,7 +154,7 @@ func (t *Table) markdown() []string {
 			switch {
 			case n > 0:
 			case r.command != "":
-				cell = "`" + strings.ReplaceAll(printable(r.command), "`", "'") + "`"
+				cell = strings.ReplaceAll(codeSpan(printable(r.command)), "|", `\|`)
 			case r.note != nil:
 				cell = escape(r.note)
 			}

@@ -264,7 +264,7 @@ func (a *Approval) drawSources(p *render.Page) {
 		p.Line(render.Text("    and %d more: -o json has all", more))
 	}
 	if a.Unusable > 0 {
-		p.Lines(render.Attention.With("%s cannot begin, for a missing label or an invalid override: kubectl ot image where %s -o wide", render.Count(a.Unusable, "cluster"), a.Name))
+		p.Lines(render.Attention.With("%s cannot begin, for a missing label or an invalid override: %s", render.Count(a.Unusable, "cluster"), render.FormatCommand("kubectl ot image where %s -o wide", a.Name)))
 	}
 }
 

@@ -79,11 +79,11 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	}
 	switch {
 	case p.Reason == v1alpha1.ReasonAwaitingApproval, st.PendingApproval != nil && !img.Spec.Rollout.Paused:
-		p.Command = "kubectl ot rollout approve " + img.Name + " --wave " + st.CurrentWave
+		p.Command = render.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave)
 	case p.Reason == v1alpha1.ReasonRolloutPaused:
-		p.Command = "kubectl ot rollout resume " + img.Name
+		p.Command = render.FormatCommand("kubectl ot rollout resume %s", img.Name)
 	case st.Clusters.Failed+st.Clusters.TimedOut > 0:
-		p.Command = "kubectl ot image retry " + img.Name
+		p.Command = render.FormatCommand("kubectl ot image retry %s", img.Name)
 	}
 	return p
 }

@@ -211,7 +211,7 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	for _, f := range m.Status.Failing {
 		st.Failed = append(st.Failed, FailedImage{
 			Cluster: m.Name, Namespace: f.Namespace, Name: f.Name, Reason: f.Reason, Message: f.Message,
-			Command: "kubectl ot why image " + f.Name + " -n " + f.Namespace + " --cluster " + m.Name,
+			Command: render.FormatCommand("kubectl ot why image %s -n %s --cluster %s", f.Name, f.Namespace, m.Name),
 		})
 	}
 }
@@ -242,12 +242,12 @@ func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	}
 	switch r.Reason {
 	case v1alpha1.ReasonAwaitingApproval:
-		r.Command = "kubectl ot rollout approve " + r.Name + " --wave " + r.Wave
+		r.Command = render.FormatCommand("kubectl ot rollout approve %s --wave %s", r.Name, r.Wave)
 	case v1alpha1.ReasonRolloutPaused:
-		r.Command = "kubectl ot rollout resume " + r.Name
+		r.Command = render.FormatCommand("kubectl ot rollout resume %s", r.Name)
 	}
 	if r.Stalled && r.Command == "" {
-		r.Command = "kubectl ot why rollout " + r.Name
+		r.Command = render.FormatCommand("kubectl ot why rollout %s", r.Name)
 	}
 	return r
 }
@@ -284,7 +284,7 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 		}
 		st.Prunable = &Prunable{
 			Report: r.Name, Images: r.Status.Candidates.Count, Bytes: r.Status.Candidates.Bytes, Unknown: r.Status.Clusters.Unknown,
-			CompletedAt: *r.Status.CompletedAt, Command: "kubectl ot prune review " + r.Name,
+			CompletedAt: *r.Status.CompletedAt, Command: render.FormatCommand("kubectl ot prune review %s", r.Name),
 		}
 	}
 }

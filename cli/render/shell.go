@@ -1,0 +1,69 @@
+package render
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// plainWord is a word in which no shell sees more than the word. Some expand one that begins with =.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@,+%][A-Za-z0-9_\-./:=@,+%]*$`)
+
+// FormatCommand returns a command line to copy. Each %s is one word: whoever names an image of a
+// member would otherwise write commands for whoever looks into it.
+func FormatCommand(format string, words ...string) string {
+	quoted := make([]any, len(words))
+	for i, word := range words {
+		quoted[i] = ShellWord(word)
+	}
+	return fmt.Sprintf(format, quoted...)
+}
+
+// ShellWord returns a word of a command line, quoted where a shell would see more in it. What is not
+// seen is escaped, and what would be a flag becomes a name that nothing has. ui/src/shellword.ts does
+// the same.
+func ShellWord(word string) string {
+	word = strings.ToValidUTF8(word, string(utf8.RuneError))
+	if strings.HasPrefix(word, "-") {
+		word = string(utf8.RuneError) + word
+	}
+	switch {
+	case plainWord.MatchString(word):
+		return word
+	case !strings.ContainsFunc(word, isUnseen):
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	for _, r := range word {
+		switch {
+		case r == '\\', r == '\'':
+			b.WriteString(`\` + string(r))
+		case isUnseen(r) && r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		case isUnseen(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return "$'" + b.String() + "'"
+}
+
+// isUnseen reports whether a terminal does not show a character as one.
+func isUnseen(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
+}
+
+// codeSpan returns a command as code of Markdown that nothing in it ends.
+func codeSpan(command string) string {
+	fence := "`"
+	for strings.Contains(command, fence) {
+		fence += "`"
+	}
+	if strings.HasPrefix(command, "`") || strings.HasSuffix(command, "`") {
+		command = " " + command + " "
+	}
+	return fence + command + fence
+}

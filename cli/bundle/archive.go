@@ -144,6 +144,15 @@ func (b *Bundle) WriteArchive(to io.Writer, folder string) error {
 	return nil
 }
 
+// Names are the files in the archive.
+func (b *Bundle) Names() []string {
+	names := make([]string, len(b.Files))
+	for i := range b.Files {
+		names[i] = "file/" + b.Files[i].Path
+	}
+	return names
+}
+
 // Draw draws what is in the archive.
 func (b *Bundle) Draw(p *render.Page) {
 	what := "would hold"

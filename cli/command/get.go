@@ -60,13 +60,11 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 			if err != nil {
 				return err
 			}
-			if err := e.show(view, exit.Yes); err != nil {
-				return err
-			}
+			err = e.show(view, exit.Yes)
 			if len(missing) > 0 {
-				return fmt.Errorf("not found: %s", strings.Join(missing, ", "))
+				err = errors.Join(fmt.Errorf("not found: %s", strings.Join(missing, ", ")), err)
 			}
-			return nil
+			return err
 		})
 		cmd.AddCommand(one)
 	}

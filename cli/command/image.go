@@ -119,13 +119,12 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 var errMemberGone = errors.New("the fleet has no such cluster, or no longer")
 
 func (e *environment) endWait(img *v1alpha1.FleetDiskImage, code exit.Code, message string) error {
+	var err error
 	if !e.format.Screen() {
-		if err := e.format.Write(e.Out, rollout.NewProgress(img, e.now()), e.options()); err != nil {
-			return err
-		}
+		err = e.format.Write(e.Out, rollout.NewProgress(img, e.now()), e.options())
 	}
 	e.printNote("%s", message)
-	return exit.With(code)
+	return endPrinted(code, err)
 }
 
 func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal) (*v1alpha1.FleetDiskImage, *rollout.InCluster, error) {

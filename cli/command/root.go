@@ -156,10 +156,20 @@ func (e *environment) addWaitFlags(cmd *cobra.Command) {
 
 // show prints a View and returns its exit code as an error.
 func (e *environment) show(view render.View, code exit.Code) error {
-	if err := e.format.Write(e.Out, view, e.options()); err != nil {
-		return err
+	return endPrinted(code, e.format.Write(e.Out, view, e.options()))
+}
+
+// endPrinted ends a verb whose answer was printed, or could not be. Invariant: a pipeline that
+// branches on the exit code reads the answer, whatever -o makes of it.
+func endPrinted(code exit.Code, err error) error {
+	switch {
+	case err == nil:
+		return exit.With(code)
+	case code == exit.Yes:
+		return fmt.Errorf("the answer is yes, or it is done, but it cannot be printed: %w", err)
+	default:
+		return exit.Because(code, fmt.Errorf("the answer cannot be printed: %w", err))
 	}
-	return exit.With(code)
 }
 
 // options of the terminal that is written to.

@@ -68,7 +68,7 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 		}
 		if content != shown {
 			if err := e.printChange(next.view); err != nil {
-				return err
+				return endPrinted(next.code, err)
 			}
 			shown = content
 		}
@@ -127,7 +127,7 @@ func (e *environment) watchScreen(ctx context.Context, first look, see func(cont
 		}
 	}
 	if err := e.format.Write(e.Out, m.last.view, e.options()); err != nil {
-		return err
+		return endPrinted(m.last.code, err)
 	}
 	if m.interrupted {
 		return exit.With(exit.Interrupted)

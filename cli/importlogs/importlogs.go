@@ -127,6 +127,11 @@ func NewAbsent(now time.Time, image *v1alpha1.VMDiskImage, waiting string) *Abse
 	return a
 }
 
+// Names is the VMDiskImage.
+func (a *Absent) Names() []string {
+	return []string{"vmdiskimage/" + a.Image[strings.IndexByte(a.Image, '/')+1:]}
+}
+
 // Draw draws the screen.
 func (a *Absent) Draw(p *render.Page) {
 	p.Line(render.Waiting.With("No importer runs for %s.", a.Image)...)

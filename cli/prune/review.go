@@ -143,8 +143,11 @@ func (v *Review) Ended() bool {
 	return slices.Contains([]v1alpha1.PruneReportPhase{v1alpha1.PruneReportComplete, v1alpha1.PruneReportFailed, v1alpha1.PruneReportScheduled}, v.Phase)
 }
 
-// Names are the images, or clusters, that can go.
+// Names are the images, or clusters, that can go; of a report that was not read, its own.
 func (v *Review) Names() []string {
+	if v.By == "" {
+		return []string{"prunereport/" + v.Report}
+	}
 	names := make([]string, len(v.Groups))
 	for i, g := range v.Groups {
 		names[i] = string(v.By) + "/" + g.Name

@@ -114,6 +114,8 @@ func TestFormats(t *testing.T) {
 		"name":                  "vmdiskimage/a\n",
 		"jsonpath={.images[0]}": "a<b\n",
 		"jsonpath=.kind":        "Test\n",
+		"jsonpath={.command}":   "\n",
+		"jsonpath={.a.b[0].c}":  "\n",
 		"yaml":                  "apiVersion: cli.pelotech.ot/v1alpha1\nimages:\n- a<b\n- c\nkind: Test\n",
 		"json":                  "{\n  \"apiVersion\": \"cli.pelotech.ot/v1alpha1\",\n  \"kind\": \"Test\",\n  \"images\": [\n    \"a<b\",\n    \"c\"\n  ]\n}\n",
 	} {

@@ -127,6 +127,7 @@ func (f Format) evaluate(view View) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
 	}
+	printer.AllowMissingKeys(true) // as kubectl: fields that are empty are left out
 	var b strings.Builder
 	if err := printer.Execute(&b, fields); err != nil {
 		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)

@@ -53,6 +53,9 @@ type Approval struct {
 	now time.Time
 }
 
+// Names is the FleetDiskImage.
+func (a *Approval) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + a.Name} }
+
 // ApprovedWave is a wave with who approved it.
 type ApprovedWave struct {
 	Name string       `json:"name"`

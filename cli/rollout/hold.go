@@ -33,6 +33,9 @@ type Action struct {
 	// Notes are what else a person has to know.
 	Notes   []string `json:"notes,omitempty"`
 	Command string   `json:"command,omitempty"`
+
+	// isImage: Name is that of a VMDiskImage of a member.
+	isImage bool
 }
 
 // Draw draws what was done.
@@ -46,8 +49,13 @@ func (a *Action) Draw(p *render.Page) {
 	}
 }
 
-// Names are for -o name.
-func (a *Action) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + a.Name} }
+// Names is the FleetDiskImage, or the VMDiskImage of a member.
+func (a *Action) Names() []string {
+	if a.isImage {
+		return []string{"vmdiskimage/" + a.Name}
+	}
+	return []string{"fleetdiskimage.pelotech.ot/" + a.Name}
+}
 
 func newAction(img *v1alpha1.FleetDiskImage) *Action {
 	c := img.Status.Clusters
@@ -262,6 +270,9 @@ func NewHistory(img *v1alpha1.FleetDiskImage, now time.Time) *History {
 	return h
 }
 
+// Names is the FleetDiskImage.
+func (h *History) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + h.Name} }
+
 // Draw draws the versions, the newest first.
 func (h *History) Draw(p *render.Page) {
 	t := p.Table(render.Column{Title: "VERSION"}, render.Column{Title: "SINCE", Right: true}, render.Column{Title: "IMAGE", Elastic: true, Drop: 2},
@@ -284,7 +295,7 @@ func (h *History) Draw(p *render.Page) {
 
 // RetryImage says what a retry in one member does.
 func RetryImage(img *v1alpha1.VMDiskImage) *Action {
-	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Done: fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)}
+	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, isImage: true, Done: fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)}
 	if img.Status.Phase != v1alpha1.PhaseFailed {
 		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s", img.Status.Phase, img.Status.Reason))
 	}

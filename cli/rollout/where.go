@@ -167,6 +167,15 @@ func (w *Where) DropOthers() {
 	w.Clusters = slices.DeleteFunc(w.Clusters, func(c WhereCluster) bool { return !c.Placed && len(c.Has) == 0 })
 }
 
+// Names are the clusters.
+func (w *Where) Names() []string {
+	names := make([]string, len(w.Clusters))
+	for i := range w.Clusters {
+		names[i] = "membercluster/" + w.Clusters[i].Cluster
+	}
+	return names
+}
+
 // Draw draws clusters × versions, the newest first, and what each cluster is to have where that is
 // not the same for all, or with -o wide. Of one cluster, it draws each field.
 func (w *Where) Draw(p *render.Page) {

@@ -35,6 +35,9 @@ type Cluster struct {
 	now time.Time
 }
 
+// Names is the MemberCluster.
+func (w *Cluster) Names() []string { return []string{"membercluster/" + w.Name} }
+
 // Problem is a condition that is not as it should be.
 type Problem struct {
 	Condition string      `json:"condition"`

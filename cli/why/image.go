@@ -41,6 +41,9 @@ func NewImage(s ImageSnapshot) *Image {
 	return &Image{Envelope: render.NewEnvelope("WhyImage"), Image: *explain.NewImage(s), now: s.Now}
 }
 
+// Names is the VMDiskImage.
+func (w *Image) Names() []string { return []string{"vmdiskimage/" + w.Name} }
+
 // exitCodeOf a verdict.
 func exitCodeOf(v Verdict) exit.Code {
 	switch v {

@@ -58,6 +58,9 @@ var machineConditions = []struct{ name, conditionType string }{
 	{"machine", v1alpha1.ConditionMachineCreated},
 }
 
+// Names is the VirtualMachine.
+func (w *Machine) Names() []string { return []string{"virtualmachine.pelotech.ot/" + w.Name} }
+
 // NewMachine decides what the screen says.
 func NewMachine(s MachineSnapshot) *Machine {
 	st := &s.Machine.Status

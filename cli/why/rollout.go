@@ -60,6 +60,9 @@ type Wave struct {
 	MinSuccessTime  string                 `json:"minSuccessTime,omitempty"`
 }
 
+// Names is the FleetDiskImage.
+func (w *Rollout) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + w.Name} }
+
 // NewRollout decides what the screen says.
 func NewRollout(s RolloutSnapshot) *Rollout {
 	img, st := s.Image, &s.Image.Status

@@ -1,0 +1,61 @@
+package render_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestViewsHaveNames reads the sources: -o name of a verb with effects, or with a verdict, must not
+// fail once it has done its work. Views without names only read, of no one object.
+func TestViewsHaveNames(t *testing.T) {
+	wantNone := []string{"events.Events", "fleetpolicy.Show", "join.Acceptance", "status.Status", "top.Top", "versions.Versions"}
+	methods := map[string][]string{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, declaration := range parsed.Decls {
+			if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv != nil {
+				receiver := parsed.Name.Name + "." + typeName(f.Recv.List[0].Type)
+				methods[receiver] = append(methods[receiver], f.Name.Name)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	var without []string
+	for view, names := range methods {
+		if slices.Contains(names, "Draw") && !slices.Contains(names, "Names") {
+			without = append(without, view)
+		}
+	}
+	slices.Sort(without)
+	assert.Equal(t, wantNone, without)
+}
+
+// typeName returns the name of a receiver's type.
+func typeName(x ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.StarExpr:
+		return typeName(x.X)
+	case *ast.IndexExpr:
+		return typeName(x.X)
+	case *ast.Ident:
+		return x.Name
+	default:
+		return ""
+	}
+}

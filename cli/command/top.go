@@ -2,14 +2,17 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -50,10 +53,11 @@ Keys:
 		if sortBy != "" && !slices.Contains(top.Orders(subject), sortBy) {
 			return fmt.Errorf("--sort-by %s: %s are sorted by %s", sortBy, subject, strings.Join(top.Orders(subject), ", "))
 		}
-		see, err := e.gatherTop(selector)
+		see, end, err := e.gatherTop(selector)
 		if err != nil {
 			return err
 		}
+		defer end()
 		first, err := see(ctx)
 		if err != nil {
 			return err
@@ -84,8 +88,8 @@ func orderNames() string {
 	return strings.Join(all, "; ")
 }
 
-// gatherTop returns how to look: at the hub's kinds, or at one member.
-func (e *environment) gatherTop(selector string) (func(context.Context) (top.Snapshot, error), error) {
+// gatherTop returns how to look, at the hub or at one member, and how to end.
+func (e *environment) gatherTop(selector string) (see func(context.Context) (top.Snapshot, error), end func(), err error) {
 	if e.live || e.Member != "" {
 		return func(ctx context.Context) (top.Snapshot, error) {
 			_, m, err := e.gatherMember(ctx)
@@ -97,32 +101,38 @@ func (e *environment) gatherTop(selector string) (func(context.Context) (top.Sna
 				c.Unknown = "its SyncLedger cannot be read"
 			}
 			return top.Snapshot{Now: m.Now, Clusters: []top.ClusterActivity{c}}, nil
-		}, nil
+		}, func() {}, nil
 	}
 	hub, err := e.ConnectHub()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	selected, err := connect.ParseSelector(selector)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func(ctx context.Context) (top.Snapshot, error) { return e.gatherActivities(ctx, hub, selected) }, nil
+	// Screens are opened while this looks: each has a connection to the read API of its own.
+	own := *e
+	return func(ctx context.Context) (top.Snapshot, error) { return own.gatherActivities(ctx, hub, selected) }, own.closeReadAPI, nil
 }
 
-// gatherActivities reads what members have reported. The server leaves out all other reports.
+// gatherActivities reads what members have reported: of their ClusterReports, which administrators
+// may read, else of the read API.
 func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster, selected client.ListOption) (top.Snapshot, error) {
 	s := top.Snapshot{Now: e.now()}
-	members, reports := &v1alpha1.MemberClusterList{}, &v1alpha1.ClusterReportList{}
+	members := &v1alpha1.MemberClusterList{}
 	if err := hub.List(ctx, members, selected); err != nil {
 		return s, err
 	}
-	if err := hub.List(ctx, reports, client.MatchingFields{"metadata.name": v1alpha1.ActivityName}); err != nil {
+	activities, err := e.listActivities(ctx, hub)
+	if err != nil {
 		return s, err
 	}
-	activities := make(map[string]*v1alpha1.ReportedActivity, len(reports.Items))
-	for i := range reports.Items {
-		activities[reports.Items[i].Namespace] = reports.Items[i].Activity
+	var running, queued map[string][]readapi.Transfer
+	if e.reportsForbidden {
+		if running, queued, s.Unread, err = e.listTransfers(ctx, hub); err != nil {
+			return s, err
+		}
 	}
 	for i := range members.Items {
 		m := &members.Items[i]
@@ -144,6 +154,8 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 			c.Unknown = v1alpha1.ReasonNeverReported
 		case m.Status.SilentSince != nil:
 			c.Unknown = v1alpha1.ReasonSilent
+		case e.reportsForbidden && (isIdle(m) || len(running[m.Name])+len(queued[m.Name]) > 0):
+			c.Listed = newListed(m, running[m.Name], queued[m.Name])
 		case activity == nil && !isIdle(m):
 			c.Unknown = v1alpha1.ReasonActivityMissing
 		case activity == nil:
@@ -161,6 +173,79 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 		return s, fmt.Errorf("the hub of context %s has no MemberCluster %s", hub.Context, e.cluster)
 	}
 	return s, nil
+}
+
+// listActivities lists what members import. The server leaves out all other reports. Where the caller
+// may not read them, there are none, and reportsForbidden is set.
+func (e *environment) listActivities(ctx context.Context, hub *connect.Cluster) (map[string]*v1alpha1.ReportedActivity, error) {
+	activities := map[string]*v1alpha1.ReportedActivity{}
+	if e.reportsForbidden {
+		return activities, nil
+	}
+	reports := &v1alpha1.ClusterReportList{}
+	err := hub.List(ctx, reports, client.MatchingFields{"metadata.name": v1alpha1.ActivityName})
+	if apierrors.IsForbidden(err) {
+		e.reportsForbidden = true
+		return activities, nil
+	}
+	for i := range reports.Items {
+		activities[reports.Items[i].Namespace] = reports.Items[i].Activity
+	}
+	return activities, err
+}
+
+const (
+	// transferPage is how many transfers are asked for at once, the most that the read API gives.
+	transferPage = 1000
+	// maxTransfers bounds how many of each list are read at each look.
+	maxTransfers = 5 * transferPage
+)
+
+// listTransfers asks the read API for what runs and waits, by cluster. unread says what it does not
+// have.
+func (e *environment) listTransfers(ctx context.Context, hub *connect.Cluster) (running, queued map[string][]readapi.Transfer, unread string, err error) {
+	var all readapi.Transfers
+	closed, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		all = readapi.Transfers{}
+		for offset := 0; offset < maxTransfers; offset += transferPage {
+			page, err := api.Transfers(ctx, readapi.TransfersQuery{Cluster: e.cluster, Sort: readapi.TransfersByExpected, Offset: offset, Limit: transferPage})
+			if err != nil {
+				return err
+			}
+			all.Running, all.Queued = append(all.Running, page.Running...), append(all.Queued, page.Queued...)
+			all.RunningTotal, all.QueuedTotal = page.RunningTotal, page.QueuedTotal
+			if offset+transferPage >= max(page.RunningTotal, page.QueuedTotal) {
+				return nil
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, nil, "", err
+	case closed != "":
+		return nil, nil, "", errors.New("what clusters import cannot be read: you may not list ClusterReports. " + closed)
+	}
+	unread = "From the hub's read API, since you may not list ClusterReports: how much was transferred is not known"
+	if more := max(all.RunningTotal, all.QueuedTotal) - maxTransfers; more > 0 {
+		unread += fmt.Sprintf(", and %d entries are not read", more)
+	}
+	return top.ByCluster(all.Running), top.ByCluster(all.Queued), unread, nil
+}
+
+// newListed returns what the hub's kinds and its read API say of a member.
+func newListed(m *v1alpha1.MemberCluster, running, queued []readapi.Transfer) *top.Listed {
+	l := &top.Listed{Running: running, Queued: queued}
+	if m.Status.SlotsUsed != nil {
+		l.Slots = *m.Status.SlotsUsed
+	}
+	if m.Status.Budget != nil {
+		l.Budget = *m.Status.Budget
+	}
+	if m.Status.Images != nil {
+		l.Waiting = m.Status.Images.Queued
+	}
+	return l
 }
 
 // isIdle reports whether a member imports nothing, and nothing waits.

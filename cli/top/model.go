@@ -182,8 +182,9 @@ func (t *Top) rowAt(i int) (Row, bool) {
 	}
 }
 
-// frameLines bounds those around the rows: totals, what is unknown, titles, gaps, and the last.
-const frameLines = 8
+// frameLines bounds those around the rows: totals, what is unknown or unread, titles, gaps, and the
+// last.
+const frameLines = 10
 
 func (m *Model) windowSize() int {
 	if m.height == 0 {

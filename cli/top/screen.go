@@ -15,6 +15,9 @@ func (t *Top) Draw(p *render.Page) {
 	if t.Totals.Unknown > 0 {
 		p.Line(render.Unknown.With("%s not known", render.Count(t.Totals.Unknown, "cluster"))...)
 	}
+	if t.Unread != "" {
+		p.Line(render.Unknown.With("%s", t.Unread)...)
+	}
 	if t.rowCount() == 0 {
 		switch {
 		case t.Filter != "":
@@ -67,7 +70,7 @@ func (t *Top) firstColumn(columns ...render.Column) []render.Column {
 	return append([]render.Column{{Title: " "}}, columns...)
 }
 
-func (t *Top) addRow(table *render.Table, row int, cells ...render.Line) {
+func (t *Top) addCells(table *render.Table, row int, cells ...render.Line) {
 	if t.cursor >= 0 {
 		cells = append([]render.Line{t.mark(row)}, cells...)
 	}
@@ -110,7 +113,7 @@ func (t *Top) drawImports(p *render.Page) {
 		if i.MaxAttempts > 0 {
 			try = fmt.Sprintf("%d/%d", i.Attempt, i.MaxAttempts)
 		}
-		t.addRow(table, row, render.Words(i.Cluster), render.Words(i.Namespace+"/"+i.Name), done, render.Words(of), rate, render.Words(left), render.Words(try), render.Words(i.Source))
+		t.addCells(table, row, render.Words(i.Cluster), render.Words(i.Namespace+"/"+i.Name), done, render.Words(of), rate, render.Words(left), render.Words(try), render.Words(i.Source))
 	}
 }
 
@@ -129,13 +132,13 @@ func (t *Top) drawClusters(p *render.Page) {
 		switch {
 		case !t.isDrawn(row):
 		case c.Unknown != "":
-			t.addRow(table, row, render.Words(c.Name), render.Unknown.With("%s", c.Unknown))
+			t.addCells(table, row, render.Words(c.Name), render.Unknown.With("%s", c.Unknown))
 		default:
 			oldest := "-"
 			if c.OldestQueuedAt != nil {
 				oldest = render.Age(t.now, c.OldestQueuedAt.Time)
 			}
-			t.addRow(table, row, append([]render.Line{render.Words(c.Name)}, render.Cells(
+			t.addCells(table, row, append([]render.Line{render.Words(c.Name)}, render.Cells(
 				fmt.Sprintf("%d/%d", c.Slots, c.Budget), number(c.Granted), fmt.Sprint(c.Queued), oldest, render.Rate(c.BytesPerSecond), number(c.Failed))...)...)
 		}
 	}
@@ -147,9 +150,13 @@ func (t *Top) drawSources(p *render.Page) {
 		render.Column{Title: "RATE", Right: true}, render.Column{Title: "WAITING", Right: true, Drop: 1}, render.Column{Title: "TRANSFERRED", Right: true, Drop: 3},
 	)...)
 	for row, s := range t.Sources {
+		transferred := "-"
+		if s.TransferredBytes != nil {
+			transferred = render.Bytes(*s.TransferredBytes)
+		}
 		if t.isDrawn(row) {
-			t.addRow(table, row, append([]render.Line{render.Words(s.Name)}, render.Cells(
-				fmt.Sprint(s.Imports), fmt.Sprint(s.Clusters), render.Rate(s.BytesPerSecond), fmt.Sprint(s.Waiting), render.Bytes(s.TransferredBytes))...)...)
+			t.addCells(table, row, append([]render.Line{render.Words(s.Name)}, render.Cells(
+				fmt.Sprint(s.Imports), fmt.Sprint(s.Clusters), render.Rate(s.BytesPerSecond), fmt.Sprint(s.Waiting), transferred)...)...)
 		}
 	}
 }

@@ -33,14 +33,17 @@ var Subjects = []Subject{Imports, Clusters, Sources}
 type Snapshot struct {
 	Now      time.Time
 	Clusters []ClusterActivity
+	// Unread says what could not be read.
+	Unread string
 }
 
-// ClusterActivity is one cluster. Activity is nil, and Unknown says why, where it is not known
-// what the cluster imports.
+// ClusterActivity is one cluster. Activity and Listed are nil, and Unknown says why, where it is not
+// known what the cluster imports.
 type ClusterActivity struct {
 	Name     string
 	Unknown  string
 	Activity *v1alpha1.ReportedActivity
+	Listed   *Listed
 	Granted  *int32
 	Failed   *int32
 }
@@ -56,6 +59,8 @@ type Top struct {
 	Imports    []Import    `json:"imports,omitempty"`
 	Clusters   []Cluster   `json:"clusters,omitempty"`
 	Sources    []Source    `json:"sources,omitempty"`
+	// Unread says what could not be read.
+	Unread string `json:"unread,omitempty"`
 
 	now time.Time
 	// cursor is the row that is marked; -1 for none. Rows before from are not drawn.
@@ -113,8 +118,8 @@ type Source struct {
 	BytesPerSecond int64  `json:"bytesPerSecond"`
 	// Waiting are images at the heads of queues.
 	Waiting int `json:"waiting"`
-	// TransferredBytes since the clusters' agents started.
-	TransferredBytes int64 `json:"transferredBytes"`
+	// TransferredBytes since the clusters' agents started; absent where no report says.
+	TransferredBytes *int64 `json:"transferredBytes,omitempty"`
 }
 
 // orders are what rows can be sorted by, the default first.
@@ -132,7 +137,7 @@ func New(s Snapshot, subject Subject, filter, sortBy string) *Top {
 	if !slices.Contains(orders[subject], sortBy) {
 		sortBy = orders[subject][0]
 	}
-	t := &Top{Envelope: render.NewEnvelope("Top"), ObservedAt: metav1.NewTime(s.Now), Subject: subject, Filter: filter, SortedBy: sortBy, now: s.Now, cursor: -1}
+	t := &Top{Envelope: render.NewEnvelope("Top"), ObservedAt: metav1.NewTime(s.Now), Subject: subject, Filter: filter, SortedBy: sortBy, Unread: s.Unread, now: s.Now, cursor: -1}
 	bySource := map[string]*Source{}
 	for i := range s.Clusters {
 		t.addCluster(&s.Clusters[i], bySource)
@@ -155,28 +160,36 @@ func New(s Snapshot, subject Subject, filter, sortBy string) *Top {
 
 func (t *Top) addCluster(c *ClusterActivity, bySource map[string]*Source) {
 	row := Cluster{Name: c.Name, Unknown: c.Unknown, Granted: c.Granted, Failed: c.Failed}
-	a := c.Activity
-	if a == nil {
-		t.Totals.Unknown++
-		t.Clusters = append(t.Clusters, row)
-		return
-	}
-	estimates := eta.Snapshot{Activity: a, ObservedAt: t.now, Now: t.now}
-	row.Slots, row.Budget, row.Queued = a.Slots, a.Budget, a.Queued
 	sourceOf := func(name string) *Source {
 		if bySource[name] == nil {
 			bySource[name] = &Source{Name: name}
 		}
 		return bySource[name]
 	}
+	switch {
+	case c.Activity != nil:
+		t.addReported(row, c.Activity, sourceOf)
+	case c.Listed != nil:
+		t.addListed(row, c.Listed, sourceOf)
+	default:
+		t.Totals.Unknown++
+		t.Clusters = append(t.Clusters, row)
+	}
+}
+
+// addReported adds what a cluster has reported.
+func (t *Top) addReported(row Cluster, a *v1alpha1.ReportedActivity, sourceOf func(string) *Source) {
+	estimates := eta.Snapshot{Activity: a, ObservedAt: t.now, Now: t.now}
+	row.Slots, row.Budget, row.Queued = a.Slots, a.Budget, a.Queued
 	seen := map[string]bool{}
 	for i := range a.Active {
 		r := &a.Active[i]
-		imported := newImport(c.Name, r, estimates.Active(i))
+		imported := newImport(row.Name, r, estimates.Active(i))
 		imported.Slow = eta.IsSlow(a, r)
 		t.Imports = append(t.Imports, imported)
 		row.BytesPerSecond += r.BytesPerSecond
 		source := sourceOf(r.Source)
+		source.addTransferred(0)
 		source.Imports++
 		source.BytesPerSecond += r.BytesPerSecond
 		if !seen[r.Source] {
@@ -186,24 +199,42 @@ func (t *Top) addCluster(c *ClusterActivity, bySource map[string]*Source) {
 	}
 	for i := range a.Head {
 		q := &a.Head[i]
-		sourceOf(q.Source).Waiting++
+		source := sourceOf(q.Source)
+		source.addTransferred(0)
+		source.Waiting++
 		if row.OldestQueuedAt == nil || q.QueuedAt.Before(row.OldestQueuedAt) {
 			row.OldestQueuedAt = &q.QueuedAt
 		}
 	}
 	for i := range a.Rates {
 		if r := &a.Rates[i]; r.TransferredBytes > 0 {
-			sourceOf(r.Name).TransferredBytes += r.TransferredBytes
+			sourceOf(r.Name).addTransferred(r.TransferredBytes)
 		}
 	}
-	t.Clusters = append(t.Clusters, row)
-	t.Totals.Slots += a.Slots
-	t.Totals.Budget += a.Budget
-	t.Totals.Queued += a.Queued
-	t.Totals.BytesPerSecond += row.BytesPerSecond
-	if at, ok := estimates.NextFreeSlot(); ok && (t.Totals.NextFreeAt == nil || at.Before(t.Totals.NextFreeAt.Time)) {
+	var nextFree *metav1.Time
+	if at, ok := estimates.NextFreeSlot(); ok {
 		next := metav1.NewTime(at)
-		t.Totals.NextFreeAt = &next
+		nextFree = &next
+	}
+	t.addRow(row, nextFree)
+}
+
+func (s *Source) addTransferred(bytes int64) {
+	if s.TransferredBytes == nil {
+		s.TransferredBytes = new(int64)
+	}
+	*s.TransferredBytes += bytes
+}
+
+// addRow adds a cluster to the rows and to the totals. nextFree is when a slot of it is free.
+func (t *Top) addRow(row Cluster, nextFree *metav1.Time) {
+	t.Clusters = append(t.Clusters, row)
+	t.Totals.Slots += row.Slots
+	t.Totals.Budget += row.Budget
+	t.Totals.Queued += row.Queued
+	t.Totals.BytesPerSecond += row.BytesPerSecond
+	if readapi.CompareTimes(nextFree, t.Totals.NextFreeAt) < 0 {
+		t.Totals.NextFreeAt = nextFree
 	}
 }
 

@@ -193,6 +193,11 @@ func (e *environment) newExecutor(_ context.Context, request join.Request, flags
 		Request: request, Namespace: e.HubNamespace, Timeout: timeout, AgentNamespace: join.DefaultAgentNamespace,
 		Begin: e.beginStep, End: e.endStep, Accept: e.acceptAgent(request, flags.yes),
 	}
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, nil, fmt.Errorf("the hub is not reached: %w", err)
+	}
+	x.Hub = hub.Client
 	if request.MemberContext != "" {
 		e.Member = request.MemberContext
 		member, err := e.ConnectMember("")
@@ -201,11 +206,6 @@ func (e *environment) newExecutor(_ context.Context, request join.Request, flags
 		}
 		x.Member = member.Client
 	}
-	hub, err := e.ConnectHub()
-	if err != nil {
-		return nil, nil, fmt.Errorf("the hub is not reached: %w", err)
-	}
-	x.Hub = hub.Client
 	return x, hub, nil
 }
 

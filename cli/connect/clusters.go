@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,11 +54,16 @@ func (f *Flags) ConnectHub() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.connect(name)
+	hub, err := f.connect(name, true)
+	if err == nil {
+		f.hubConnected.Store(true)
+	}
+	return hub, err
 }
 
 // ConnectMember connects to a member: by --member-context, else the context named as the
-// cluster, else the current one.
+// cluster, else the current one. hubFlags are not for it, and are refused where the hub is not asked
+// as well: the member would be asked with another credential than the one that was given.
 func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
 	name := f.Member
 	if name == "" {
@@ -74,11 +80,22 @@ func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
 			return nil, fmt.Errorf("the kubeconfig has no context %s: name the cluster's with --member-context, or leave out --live to see what the hub knows", cluster)
 		}
 	}
-	return f.connect(name)
+	given := f.hubFlags()
+	isHub := len(given) == 0 // and then it makes no difference
+	if !isHub {
+		hub, err := f.HubContext()
+		if err != nil {
+			return nil, err
+		}
+		if isHub = name == hub; !isHub && !f.hubConnected.Load() {
+			return nil, fmt.Errorf("%s: is for the hub, context %s, and this asks context %s: leave it out, and put it into the kubeconfig, or name that context with --hub, too", strings.Join(given, ", "), orCurrent(hub), orCurrent(name))
+		}
+	}
+	return f.connect(name, isHub)
 }
 
-func (f *Flags) connect(name string) (*Cluster, error) {
-	config, err := f.configOf(name)
+func (f *Flags) connect(name string, isHub bool) (*Cluster, error) {
+	config, err := f.configOf(name, isHub)
 	if err != nil {
 		return nil, err
 	}

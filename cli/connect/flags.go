@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +35,9 @@ type Flags struct {
 	HubNamespace string
 	// ReadAPI is the URL of the hub's read API where it is reached without a port-forward.
 	ReadAPI string
+
+	// hubConnected: the hub is asked, and has got hubFlags.
+	hubConnected atomic.Bool
 }
 
 // NewFlags returns the flags of kubectl and those of OT Fleet.
@@ -95,35 +100,55 @@ func extension(context *clientcmdapi.Context, name string) string {
 	return text
 }
 
-// configOf returns the client configuration of a context, with the flags of kubectl that
-// are about the caller, such as --as.
-func (f *Flags) configOf(context string) (*rest.Config, error) {
+// hubFlags returns those of kubectl's flags that are given and are about one API server, or about who
+// the caller is there. They are the hub's: a token never goes to another cluster.
+func (f *Flags) hubFlags() (given []string) {
+	for name, text := range map[string]string{
+		"token": value(f.BearerToken), "user": value(f.AuthInfoName), "client-certificate": value(f.CertFile), "client-key": value(f.KeyFile),
+		"server": value(f.APIServer), "certificate-authority": value(f.CAFile), "tls-server-name": value(f.TLSServerName),
+	} {
+		if text != "" {
+			given = append(given, "--"+name)
+		}
+	}
+	if f.Insecure != nil && *f.Insecure {
+		given = append(given, "--insecure-skip-tls-verify")
+	}
+	slices.Sort(given)
+	return given
+}
+
+// configOf returns the client configuration of a context, with the flags of kubectl that are about
+// the caller, such as --as, and hubFlags where it is the hub's.
+func (f *Flags) configOf(context string, isHub bool) (*rest.Config, error) {
 	config, current, err := f.currentContext()
 	if err != nil {
 		return nil, err
 	}
-	if context == current {
-		restConfig, err := f.ToRESTConfig()
-		if err != nil {
-			return nil, fmt.Errorf("context %s: %w", orCurrent(context), describeEmpty(err))
-		}
-		return tune(restConfig), nil
-	}
-	if config.Contexts[context] == nil {
+	of := f.ConfigFlags
+	switch {
+	case context != current && config.Contexts[context] == nil:
 		return nil, fmt.Errorf("the kubeconfig has no context %s: kubectl config get-contexts lists what it has", context)
+	case context != current || !isHub && len(f.hubFlags()) > 0:
+		of = f.copyFor(context, isHub)
 	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	overrides.Context.Namespace = value(f.Namespace)
-	overrides.AuthInfo.Impersonate, overrides.AuthInfo.ImpersonateUID = value(f.Impersonate), value(f.ImpersonateUID)
-	if f.ImpersonateGroup != nil {
-		overrides.AuthInfo.ImpersonateGroups = *f.ImpersonateGroup
-	}
-	overrides.Timeout = value(f.Timeout)
-	restConfig, err := clientcmd.NewNonInteractiveClientConfig(config, context, overrides, nil).ClientConfig()
+	restConfig, err := of.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("context %s: %w", context, err)
+		return nil, fmt.Errorf("context %s: %w", orCurrent(context), describeEmpty(err))
 	}
 	return tune(restConfig), nil
+}
+
+// copyFor returns the flags of kubectl for a context, with hubFlags where it is the hub's.
+func (f *Flags) copyFor(context string, isHub bool) *genericclioptions.ConfigFlags {
+	of := genericclioptions.NewConfigFlags(false)
+	of.Context, of.ClusterName, of.KubeConfig, of.Namespace, of.Timeout, of.DisableCompression = &context, nil, f.KubeConfig, f.Namespace, f.Timeout, f.DisableCompression
+	of.Impersonate, of.ImpersonateUID, of.ImpersonateGroup, of.ImpersonateUserExtra = f.Impersonate, f.ImpersonateUID, f.ImpersonateGroup, f.ImpersonateUserExtra
+	if isHub {
+		of.BearerToken, of.AuthInfoName, of.CertFile, of.KeyFile = f.BearerToken, f.AuthInfoName, f.CertFile, f.KeyFile
+		of.APIServer, of.CAFile, of.TLSServerName, of.Insecure = f.APIServer, f.CAFile, f.TLSServerName, f.Insecure
+	}
+	return of
 }
 
 func value(flag *string) string {

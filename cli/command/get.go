@@ -144,26 +144,12 @@ func (e *environment) getImages(ctx context.Context, f *getFlags) (render.View, 
 
 // getFailedImages lists the images that failed, the first of each cluster.
 func (e *environment) getFailedImages(ctx context.Context, f *getFlags) (render.View, []string, error) {
-	rows, err := list.NewImages(e.now(), f.Query)
+	failed, err := list.NewFailedImages(e.now(), f.Query, e.namespace())
 	if err != nil {
 		return nil, nil, err
 	}
-	listed, failed := 0, int32(0)
-	err = e.eachMember(ctx, f.selector, func(m *v1alpha1.MemberCluster) {
-		for i := range m.Status.Failing {
-			rows.Add(list.NewFailedImage(m.Name, &m.Status.Failing[i]))
-			listed++
-		}
-		if m.Status.Images != nil {
-			failed += m.Status.Images.Failed
-		}
-	})
-	rows.Finish()
-	if more := int(failed) - listed; more > 0 {
-		rows.NotListed = more
-		rows.Unread = "The hub lists the first failed images of each cluster: --cluster NAME lists all of one"
-	}
-	return rows, rows.Missing(), err
+	err = e.eachMember(ctx, f.selector, failed.AddMember)
+	return failed.Finish(), nil, err // one that is not among them may be well
 }
 
 // getSources lists the distinct images of the fleet.
@@ -189,6 +175,9 @@ func (e *environment) getSources(ctx context.Context, f *getFlags) (render.View,
 		return nil
 	})
 	rows.Finish()
+	if namespace := e.namespace(); namespace != "" {
+		rows.Unread = fmt.Sprintf("Of all namespaces, not of %s alone: --cluster NAME lists the images of one cluster by namespace", namespace)
+	}
 	return rows, rows.Missing(), err
 }
 
@@ -205,7 +194,7 @@ func (e *environment) getReportedImages(ctx context.Context, f *getFlags) (rende
 				return err
 			}
 			for i := range answer.Images {
-				if image := &answer.Images[i]; e.inNamespace(image.Namespace) {
+				if image := &answer.Images[i]; e.namespace() == "" || e.namespace() == image.Namespace {
 					rows.Add(list.NewReportedImage(e.cluster, image, answer.Unknown))
 				}
 			}
@@ -221,9 +210,12 @@ func (e *environment) getReportedImages(ctx context.Context, f *getFlags) (rende
 	return rows, rows.Missing(), err
 }
 
-// inNamespace reports whether -n, where it is given, names a namespace.
-func (e *environment) inNamespace(namespace string) bool {
-	return e.Namespace == nil || *e.Namespace == "" || *e.Namespace == namespace
+// namespace returns -n; empty where it is not given.
+func (e *environment) namespace() string {
+	if e.Flags == nil || e.Namespace == nil {
+		return ""
+	}
+	return *e.Namespace
 }
 
 // eachEntry reads lists of the read API, which nothing stands in for.

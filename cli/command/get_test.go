@@ -1,0 +1,79 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+// serveMembers is an API server that has MemberClusters, and lets KUBECONFIG lead there.
+func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
+	group := v1alpha1.GroupVersion
+	version := metav1.GroupVersionForDiscovery{GroupVersion: group.String(), Version: group.Version}
+	answers := map[string]any{
+		"/api":                 metav1.APIVersions{},
+		"/apis":                metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}},
+		"/apis/" + group.Group: metav1.APIGroup{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version},
+		"/apis/" + group.String(): metav1.APIResourceList{GroupVersion: group.String(), APIResources: []metav1.APIResource{
+			{Name: "memberclusters", SingularName: "membercluster", Kind: "MemberCluster", Verbs: metav1.Verbs{"list"}},
+		}},
+		"/apis/" + group.String() + "/memberclusters": v1alpha1.MemberClusterList{TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "MemberClusterList"}, Items: members},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	}))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "hub", "clusters": [{"name": "hub", "cluster": {"server": %q}}],
+		"contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "anna"}}], "users": [{"name": "anna", "user": {"token": "t"}}]}`, server.URL), 0o600))
+	t.Setenv("KUBECONFIG", path)
+	t.Setenv("OT_HUB", "")
+}
+
+// An image that has not failed is in no list of those that have: it is not one that does not exist.
+func TestGetFailedImages(t *testing.T) {
+	lab := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}
+	lab.Status.LastReport = ptr.To(metav1.Now())
+	lab.Status.Images = &v1alpha1.MemberImages{Failed: 2}
+	lab.Status.Failing = []v1alpha1.ImageSummary{{Namespace: "vmdi-farm", Name: "centos-5"}, {Namespace: "other", Name: "debian-9"}}
+	serveMembers(t, lab)
+	for line, test := range map[string]struct {
+		want, wantNot string
+	}{
+		"get images --failing":               {want: "other/debian-9"},
+		"get images --failing -n vmdi-farm":  {want: "vmdi-farm/centos-5", wantNot: "debian-9"},
+		"get images --failing ubuntu-24":     {want: "No failed image that is listed has the name ubuntu-24", wantNot: "centos-5"},
+		"get images --failing -n x centos-5": {want: "No failed image that is listed has the name centos-5", wantNot: "vmdi-farm"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			out, errOut := &bytes.Buffer{}, &bytes.Buffer{}
+			code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: errOut}, "v1.2.3")
+			assert.Equal(t, exit.Yes, code, errOut.String())
+			assert.Contains(t, out.String(), test.want)
+			if test.wantNot != "" {
+				assert.NotContains(t, out.String(), test.wantNot)
+			}
+		})
+	}
+}

@@ -84,18 +84,23 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 	if !e.watching {
 		return e.show(v, v.ExitCode())
 	}
-	for _, unread := range v.Unread {
-		e.printNote("%s", unread)
-	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stream, told := &events.Stream{}, ""
+	stream, told, toldUnread := &events.Stream{}, "", []string(nil)
 	for {
 		if err == nil {
+			for _, unread := range v.Unread {
+				if !slices.Contains(toldUnread, unread) {
+					e.printNote("%s", unread)
+				}
+			}
+			if len(toldUnread) > 0 && len(v.Unread) == 0 {
+				e.printNote("all is read again")
+			}
 			if err := e.printEvents(stream.Next(v)); err != nil {
 				return err
 			}
-			told = ""
+			told, toldUnread = "", v.Unread
 		} else if message := err.Error(); message != told && ctx.Err() == nil {
 			e.printNote("%s; trying again", message)
 			told = message

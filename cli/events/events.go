@@ -49,6 +49,9 @@ type Events struct {
 	Unread []string `json:"unread,omitempty"`
 
 	now time.Time
+	// all has those too that are left out for --limit; sides are those that were read.
+	all   []Event
+	sides map[string]bool
 }
 
 // Event is one, with its repetitions.
@@ -68,8 +71,9 @@ type Event struct {
 
 // New merges events by time and keeps the newest.
 func New(now time.Time, of string, limit int, unread []string, sources ...Source) *Events {
-	v := &Events{Envelope: render.NewEnvelope("Events"), Of: of, Events: []Event{}, Unread: unread, now: now}
+	v := &Events{Envelope: render.NewEnvelope("Events"), Of: of, Events: []Event{}, Unread: unread, now: now, sides: map[string]bool{}}
 	for _, source := range sources {
+		v.sides[source.Side] = true
 		for i := range source.Events {
 			v.Events = append(v.Events, newEvent(source.Side, &source.Events[i]))
 		}
@@ -77,6 +81,7 @@ func New(now time.Time, of string, limit int, unread []string, sources ...Source
 	slices.SortStableFunc(v.Events, func(a, b Event) int {
 		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.Side, b.Side), cmp.Compare(a.key, b.key))
 	})
+	v.all = v.Events
 	if limit > 0 && len(v.Events) > limit {
 		v.Older = len(v.Events) - limit
 		v.Events = v.Events[v.Older:]
@@ -160,20 +165,26 @@ func (e Event) Line(now time.Time) render.Line {
 	return append(append(line, e.reason()...), render.Text("  %s: %s", e.Object, e.countedNote()))
 }
 
-// Stream remembers what was shown, so that each event is shown once, and again when it is repeated.
+// Stream remembers what was there, so that each event is shown once, and again when it is repeated.
 // It forgets what the API servers have forgotten.
-type Stream struct{ shown map[string]Event }
+type Stream struct{ known map[string]Event }
 
-// Next returns those events that were not shown yet.
+// Next returns those events that were not there yet. Invariant: a side that could not be read has
+// forgotten nothing, and what --limit has left out is not news once there is room for it.
 func (s *Stream) Next(v *Events) (news []Event) {
-	shown := map[string]Event{}
-	for _, e := range v.Events {
-		before, known := s.shown[e.key]
-		if !known || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note {
+	known := map[string]Event{}
+	for key, e := range s.known {
+		if !v.sides[e.Side] {
+			known[key] = e
+		}
+	}
+	for i, e := range v.all {
+		before, isKnown := s.known[e.key]
+		if isNews := !isKnown || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note; isNews && i >= v.Older {
 			news = append(news, e)
 		}
-		shown[e.key] = e
+		known[e.key] = e
 	}
-	s.shown = shown
+	s.known = known
 	return news
 }

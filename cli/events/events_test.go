@@ -75,7 +75,22 @@ func TestStreamShowsEachChangeOnce(t *testing.T) {
 	for i := range 1000 { // an API server forgets what it was told an hour ago
 		s.Next(see(event(strconv.Itoa(i), "VMDiskImage", "a", "Next", "", 1)))
 	}
-	assert.Len(t, s.shown, 1)
+	assert.Len(t, s.known, 1)
+}
+
+func TestStreamKeepsWhatIsNotRead(t *testing.T) {
+	hub := Source{"hub", []corev1.Event{event("1", "FleetDiskImage", "a", "Oldest", "", 9), event("2", "FleetDiskImage", "a", "Second", "", 5)}}
+	member := Source{"bergen", []corev1.Event{event("3", "VMDiskImage", "a", "Third", "", 4)}}
+	see := func(sources ...Source) *Events { return New(now, "a", 2, nil, sources...) }
+	s := &Stream{}
+	assert.Equal(t, []string{"Second", "Third"}, reasons(s.Next(see(hub, member))))
+	assert.Empty(t, s.Next(see(hub)), "what --limit has left out is old")
+	assert.Empty(t, s.Next(see(hub, member)), "the member has forgotten nothing")
+	member.Events = append(member.Events, event("4", "VMDiskImage", "a", "Fourth", "", 1))
+	assert.Equal(t, []string{"Fourth"}, reasons(s.Next(see(hub, member))))
+	member.Events = nil
+	s.Next(see(hub, member))
+	assert.Len(t, s.known, 2, "what the member has forgotten is forgotten")
 }
 
 func TestScreen(t *testing.T) {

@@ -1,0 +1,61 @@
+package command
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/cli/events"
+	"github.com/pelotech/ot-fleet/cli/exit"
+)
+
+// TestEventsWhileAMemberIsUnread: a member that is not read has the events that it had.
+func TestEventsWhileAMemberIsUnread(t *testing.T) {
+	event := func(side, name string) events.Source {
+		at := metav1.Date(2026, 3, 2, 16, 0, 0, 0, time.UTC)
+		return events.Source{Side: side, Events: []corev1.Event{{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: at}, Reason: name}}}
+	}
+	both := func() ([]events.Source, []string) {
+		return []events.Source{event("hub", "Published"), event("bergen", "Imported")}, nil
+	}
+	hubAlone := func(why string) func() ([]events.Source, []string) {
+		return func() ([]events.Source, []string) {
+			return []events.Source{event("hub", "Published")}, []string{"bergen: " + why}
+		}
+	}
+	for name, test := range map[string]struct {
+		looks    []func() ([]events.Source, []string)
+		want     map[string]int
+		wantTold string
+	}{
+		"all is read":         {looks: []func() ([]events.Source, []string){both, both}, want: map[string]int{"Published": 1, "Imported": 1}},
+		"one read fails":      {looks: []func() ([]events.Source, []string){both, hubAlone("timeout"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nall is read again\n"},
+		"reads go on failing": {looks: []func() ([]events.Source, []string){hubAlone("timeout"), hubAlone("timeout"), hubAlone("refused"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nbergen: refused\nall is read again\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, out, errOut := newTestEnvironment("")
+				e.watching = true
+				n := 0
+				err := e.showEvents(t.Context(), "ubuntu", 0, time.Duration(len(test.looks))*watchInterval-1, func(context.Context) ([]events.Source, []string, error) {
+					sources, unread := test.looks[n]()
+					n++
+					return sources, unread, nil
+				})
+				assert.Equal(t, exit.NotYet, exit.CodeOf(err))
+				assert.Len(t, test.looks, n)
+				for reason, times := range test.want {
+					assert.Equal(t, times, strings.Count(out.String(), reason), "%s in\n%s", reason, out)
+				}
+				assert.Equal(t, test.wantTold, errOut.String())
+			})
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
@@ -86,7 +87,7 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stream, told, toldUnread := &events.Stream{}, "", []string(nil)
+	stream, printed, told, toldUnread := &events.Stream{}, 0, "", []string(nil)
 	for {
 		if err == nil {
 			for _, unread := range v.Unread {
@@ -97,9 +98,11 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 			if len(toldUnread) > 0 && len(v.Unread) == 0 {
 				e.printNote("all is read again")
 			}
-			if err := e.printEvents(stream.Next(v)); err != nil {
+			news := stream.Next(v)
+			if err := e.printEvents(news, printed == 0); err != nil {
 				return err
 			}
+			printed += len(news)
 			told, toldUnread = "", v.Unread
 		} else if message := err.Error(); message != told && ctx.Err() == nil {
 			e.printNote("%s; trying again", message)
@@ -117,11 +120,21 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 	}
 }
 
-// printEvents prints events as lines, or each as one line of JSON where -o asks for data.
-func (e *environment) printEvents(news []events.Event) error {
-	for _, event := range news {
+// printEvents prints events as lines, or each as one line of JSON where -o asks for data; -o yaml has
+// a document for each. areFirst: nothing was printed before.
+func (e *environment) printEvents(news []events.Event, areFirst bool) error {
+	for i, event := range news {
 		var text []byte
-		if e.format.Screen() {
+		if separator := e.format.Separator(); separator != "" {
+			document, err := yaml.Marshal(event)
+			if err != nil {
+				return err
+			}
+			if areFirst && i == 0 {
+				separator = ""
+			}
+			text = slices.Concat([]byte(separator), document)
+		} else if e.format.Screen() {
 			page := &render.Page{}
 			page.Line(event.Line(e.now())...)
 			options := e.options()

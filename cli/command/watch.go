@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 			return err
 		}
 		if content != shown {
-			if err := e.printChange(next.view); err != nil {
+			if err := e.printChange(next.view, shown == ""); err != nil {
 				return endPrinted(next.code, err)
 			}
 			shown = content
@@ -94,10 +95,15 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 }
 
 // printChange prints the line of a change, or the whole answer.
-func (e *environment) printChange(view render.View) error {
+func (e *environment) printChange(view render.View, isFirst bool) error {
 	if s, ok := view.(summarized); ok && e.format.Screen() {
 		_, err := fmt.Fprintln(e.Out, render.Printable(s.Summary()))
 		return err
+	}
+	if !isFirst {
+		if _, err := io.WriteString(e.Out, e.format.Separator()); err != nil {
+			return err
+		}
 	}
 	return e.format.Write(e.Out, view, e.options())
 }

@@ -68,6 +68,15 @@ func relaxed(template string) string {
 // Screen reports whether the format is the screen, as opposed to data.
 func (f Format) Screen() bool { return f.kind == "" || f.kind == "wide" }
 
+// Separator goes before each answer of a stream but the first: without it, YAML documents run into
+// one.
+func (f Format) Separator() string {
+	if f.kind == "yaml" {
+		return "---\n"
+	}
+	return ""
+}
+
 // Write prints a View.
 func (f Format) Write(out io.Writer, view View, options Options) error {
 	var text []byte

@@ -1,0 +1,81 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/pelotech/ot-fleet/cli/events"
+	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/versions"
+)
+
+// readDocuments reads a stream of YAML or JSON, as consumers of -w do.
+func readDocuments(t *testing.T, out *bytes.Buffer) (all []map[string]any) {
+	decoder := yaml.NewYAMLOrJSONDecoder(out, 4096)
+	for {
+		document := map[string]any{}
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, document)
+	}
+}
+
+// TestWatchedAnswersAreParsed: each answer of -w is a document of its own.
+func TestWatchedAnswersAreParsed(t *testing.T) {
+	for _, output := range []string{"json", "yaml"} {
+		t.Run(output, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, out, _ := newTestEnvironment("")
+				var err error
+				e.format, err = render.ParseFormat(output)
+				require.NoError(t, err)
+				seen := []string{"v1", "v1", "v2", "v3"}
+				n := 0
+				require.NoError(t, e.watch(t.Context(), func(context.Context) (look, error) {
+					n++
+					return look{view: versions.New(versions.Snapshot{Client: seen[n-1]}), end: n == len(seen)}, nil
+				}))
+				assert.Equal(t, map[string]int{"yaml": 2}[output], bytes.Count(out.Bytes(), []byte("---\n")), out.String())
+				documents := readDocuments(t, out)
+				assert.Len(t, documents, 3)
+				for _, document := range documents {
+					assert.Equal(t, "Versions", document["kind"])
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				e, out, _ := newTestEnvironment("")
+				e.watching = true
+				var err error
+				e.format, err = render.ParseFormat(output)
+				require.NoError(t, err)
+				source := events.Source{Side: "hub"}
+				err = e.showEvents(t.Context(), "ubuntu", 0, 3*watchInterval-1, func(context.Context) ([]events.Source, []string, error) {
+					name := []string{"a", "b", "c"}[len(source.Events)]
+					source.Events = append(source.Events, corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(time.Now())}, Reason: name})
+					return []events.Source{source}, nil, nil
+				})
+				require.Error(t, err)
+				var reasons []any
+				for _, document := range readDocuments(t, out) {
+					reasons = append(reasons, document["reason"])
+				}
+				assert.Equal(t, []any{"a", "b", "c"}, reasons)
+			})
+		})
+	}
+}

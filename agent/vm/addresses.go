@@ -53,29 +53,78 @@ func AddressKeys(vm *v1alpha1.VirtualMachine) (keys []string) {
 	return keys
 }
 
-// FindAddressConflict returns a sentence about an address that an older machine of others has,
-// too; empty for none. The oldest one keeps it. A machine that is not to be built, or is being
-// deleted, needs no address. Invariant: the sentence does not depend on the order of others.
-func FindAddressConflict(vm *v1alpha1.VirtualMachine, others []v1alpha1.VirtualMachine) string {
+// FindAddressConflict returns a sentence about an address that an older machine has, too; empty
+// for none. The oldest one keeps it. listHolders returns the machines whose AddressKeys have a key. Invariants: the
+// sentence does not depend on their order, and one list at a time is held, of whose machines only
+// the oldest is parsed: a namespace may have thousands of machines with the same addresses.
+func FindAddressConflict(vm *v1alpha1.VirtualMachine, listHolders func(key string) ([]v1alpha1.VirtualMachine, error)) (string, error) {
 	for _, a := range listAddresses(vm) {
-		var oldest *v1alpha1.VirtualMachine
-		var index int
-		for i := range others {
-			other := &others[i]
-			if other.UID == vm.UID || other.Namespace != vm.Namespace || other.DeletionTimestamp != nil || other.Spec.IgnoreOnDeploy || !isOlder(other, vm) {
-				continue
-			}
-			addresses := listAddresses(other)
-			at := slices.IndexFunc(addresses, func(b interfaceAddress) bool { return a.key == b.key })
-			if at >= 0 && (oldest == nil || isOlder(other, oldest)) {
-				oldest, index = other, addresses[at].index
-			}
+		holders, err := listHolders(a.key)
+		if err != nil {
+			return "", err
 		}
-		if oldest != nil {
-			return fmt.Sprintf("interfaces[%d] (%s) has %s, which interfaces[%d] of VirtualMachine %s has, too: change one", a.index, vm.Spec.Interfaces[a.index].Network, a.text, index, oldest.Name)
+		oldest := findOldestHolder(vm, holders)
+		if oldest == nil {
+			continue
+		}
+		addresses := listAddresses(oldest)
+		at := slices.IndexFunc(addresses, func(b interfaceAddress) bool { return a.key == b.key })
+		if at < 0 {
+			continue // the list is of another version of it
+		}
+		return fmt.Sprintf("interfaces[%d] (%s) has %s, which interfaces[%d] of VirtualMachine %s has, too: change one",
+			a.index, vm.Spec.Interfaces[a.index].Network, a.text, addresses[at].index, oldest.Name), nil
+	}
+	return "", nil
+}
+
+// findOldestHolder returns the oldest of the machines that keep their addresses from vm; nil for
+// none.
+func findOldestHolder(vm *v1alpha1.VirtualMachine, holders []v1alpha1.VirtualMachine) (oldest *v1alpha1.VirtualMachine) {
+	for i := range holders {
+		other := &holders[i]
+		if !claimsAddresses(other) || !MayLoseAddressTo(vm, other) {
+			continue
+		}
+		if oldest == nil || isOlder(other, oldest) {
+			oldest = other
 		}
 	}
-	return ""
+	return oldest
+}
+
+// claimsAddresses reports whether a machine keeps its addresses from younger ones. One that is not
+// to be built, or is being deleted, needs none.
+func claimsAddresses(vm *v1alpha1.VirtualMachine) bool {
+	return vm.DeletionTimestamp == nil && !vm.Spec.IgnoreOnDeploy
+}
+
+// ChangedAddressKeys returns the AddressKeys of a machine for which a change of it may change the
+// conflicts of others; nil stands for a machine that does not exist.
+func ChangedAddressKeys(before, after *v1alpha1.VirtualMachine) (keys []string) {
+	claimed := func(vm *v1alpha1.VirtualMachine) []interfaceAddress {
+		if vm == nil || !claimsAddresses(vm) {
+			return nil
+		}
+		return listAddresses(vm)
+	}
+	if before != nil && after != nil && before.Generation == after.Generation && claimsAddresses(before) == claimsAddresses(after) {
+		return nil
+	}
+	former, latter := claimed(before), claimed(after)
+	for _, lists := range [][2][]interfaceAddress{{former, latter}, {latter, former}} {
+		for _, a := range lists[0] {
+			if !slices.Contains(lists[1], a) && !slices.Contains(keys, a.key) {
+				keys = append(keys, a.key)
+			}
+		}
+	}
+	return keys
+}
+
+// MayLoseAddressTo reports whether vm has to do without an address that other has, too.
+func MayLoseAddressTo(vm, other *v1alpha1.VirtualMachine) bool {
+	return vm.UID != other.UID && isOlder(other, vm)
 }
 
 // isOlder orders machines that were created in the same second by name.

@@ -25,7 +25,7 @@ func Decide(v View) Decision {
 	v.LiveImages = v.LiveImages || v.Live
 	d := &decider{View: v, timestamp: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	v.VM.Status.DeepCopyInto(&d.decision.Status)
-	d.decision.previousConditions = v.VM.Status.Conditions
+	d.decision.previousConditions, d.decision.statusStoredAt = v.VM.Status.Conditions, v.StatusStoredAt
 	d.status = &d.decision.Status
 
 	d.renderGuestAndMachine()

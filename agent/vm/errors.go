@@ -22,8 +22,29 @@ func IsRefused(err error) bool {
 
 // SetRefused replaces the state with Failed: the API server refused object.
 func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
-	d.overrideState(generation, now, failedState(reason, fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))))
+	message := fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))
+	d.overrideState(generation, now, failedState(reason, d.storedFailureMessage(generation, now, reason, message)))
 	d.requeueRefused()
+}
+
+// storedFailureMessage returns the stored message of a failure that has the same reason, and message
+// otherwise. Invariant: a failure that recurs has its message stored once per missingRecheckInterval
+// at most, whatever a webhook says each time: each status write triggers a reconcile, which repeats
+// the request.
+func (d *Decision) storedFailureMessage(generation int64, now time.Time, reason v1alpha1.Reason, message string) string {
+	c := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionReady)
+	if c == nil || c.Reason != string(reason) || c.Status == metav1.ConditionTrue {
+		return message
+	}
+	if differOnlyInNumbers(c.Message, message) || (c.ObservedGeneration == generation && d.hasJustStoredStatus(now)) {
+		return c.Message
+	}
+	return message
+}
+
+func (d *Decision) hasJustStoredStatus(now time.Time) bool {
+	since := now.Sub(d.statusStoredAt)
+	return since >= 0 && since < missingRecheckInterval
 }
 
 func (d *Decision) requeueRefused() {
@@ -35,13 +56,19 @@ func (d *Decision) requeueRefused() {
 // SetAdoptionRefused adds to condition SpecAdjusted that the API server refused the machine as
 // owner of an object. The state stays: the machine can do without.
 func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target AdoptTarget, err error) {
-	sentence := fmt.Sprintf("%s %s remains when this machine is deleted, since the API server refused the machine as its owner: delete it then by hand, or make the machine its owner with an account that may (%s)",
-		target.Kind.Kind, target.Name, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionSpecAdjusted); c != nil && c.Status == metav1.ConditionTrue {
-		sentence = c.Message + "; " + sentence
+	refused := fmt.Sprintf("%s %s remains when this machine is deleted, since the API server refused the machine as its owner: delete it then by hand, or make the machine its owner with an account that may",
+		target.Kind.Kind, target.Name)
+	message := fmt.Sprintf("%s (%s)", refused, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionSpecAdjusted); c != nil && c.Status == metav1.ConditionTrue && !strings.Contains(c.Message, refused) {
+		message = c.Message + "; " + message
+	}
+	previous := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionSpecAdjusted)
+	if previous != nil && previous.Status == metav1.ConditionTrue && strings.Contains(previous.Message, refused) &&
+		(differOnlyInNumbers(previous.Message, message) || (previous.ObservedGeneration == generation && d.hasJustStoredStatus(now))) {
+		message = previous.Message // as storedFailureMessage
 	}
 	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second)), generation: generation}
-	s.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, sentence)
+	s.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, message)
 	d.keepTransitionTimes()
 	d.requeueRefused()
 }
@@ -56,13 +83,10 @@ func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Tim
 }
 
 // SetRequestFailed replaces the state: creating object failed for a reason that may pass by
-// itself, such as an unavailable webhook, a quota conflict or a timeout. The message stays
-// the same while errors differ in numbers only: every status write triggers a reconcile.
+// itself, such as an unavailable webhook, a quota conflict or a timeout.
 func (d *Decision) SetRequestFailed(generation int64, now time.Time, object string, err error) {
 	message := fmt.Sprintf("creating or updating %s failed and is retried: %s", object, v1alpha1.SanitizeText(stableErrorText(err), maxQuotedBytes))
-	if c := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionReady); c != nil && c.Reason == string(v1alpha1.ReasonRequestFailed) && differOnlyInNumbers(c.Message, message) {
-		message = c.Message
-	}
+	message = d.storedFailureMessage(generation, now, v1alpha1.ReasonRequestFailed, message)
 	d.overrideState(generation, now, provisioningState(v1alpha1.ReasonRequestFailed, message))
 }
 

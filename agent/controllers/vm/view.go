@@ -40,8 +40,9 @@ const lateWriteLimit = time.Minute
 // images that it has read live.
 func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine, earlier vm.View) (vm.View, error) {
 	r.started.Do(func() { r.startedAt = time.Now() })
+	remembered := r.memory.get(client.ObjectKeyFromObject(obj))
 	v := vm.View{
-		Now: time.Now(), VM: obj, LateWrites: max(0, lateWriteLimit-time.Since(r.startedAt)), AppliedSecret: r.memory.get(client.ObjectKeyFromObject(obj)).secret,
+		Now: time.Now(), VM: obj, LateWrites: max(0, lateWriteLimit-time.Since(r.startedAt)), AppliedSecret: remembered.secret, StatusStoredAt: remembered.statusStoredAt,
 		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
 	}
 	var err error

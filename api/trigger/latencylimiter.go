@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -29,6 +30,17 @@ type LatencyLimiter struct {
 	delays map[reconcile.Request]time.Duration
 }
 
+// Refusal ends a reconcile whose request was refused, which the status of the object reports. It is
+// no error: it is retried after RetryAfter, or later where the refusal itself came late.
+type Refusal struct {
+	Err        error
+	RetryAfter time.Duration
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
 // NewLatencyLimiter returns a LatencyLimiter for the Reconciler that it limits.
 func NewLatencyLimiter() *LatencyLimiter {
 	return &LatencyLimiter{TypedRateLimiter: NewRateLimiter(), delays: map[reconcile.Request]time.Duration{}}
@@ -36,18 +48,25 @@ func NewLatencyLimiter() *LatencyLimiter {
 
 // When returns the delay of the next retry.
 func (l *LatencyLimiter) When(request reconcile.Request) time.Duration {
-	delay := l.TypedRateLimiter.When(request)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(delay, l.delays[request])
+	return max(l.TypedRateLimiter.When(request), l.lateDelay(request))
 }
 
-// Limit wraps the controller's Reconciler, whose reconciles are timed.
+func (l *LatencyLimiter) lateDelay(request reconcile.Request) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.delays[request]
+}
+
+// Limit wraps the controller's Reconciler, whose reconciles are timed. A Refusal becomes a Result.
 func (l *LatencyLimiter) Limit(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 		began := time.Now()
 		result, err := r.Reconcile(ctx, request)
 		l.record(request, err, time.Since(began))
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			return ctrl.Result{RequeueAfter: max(refusal.RetryAfter, l.lateDelay(request))}, nil
+		}
 		return result, err
 	})
 }

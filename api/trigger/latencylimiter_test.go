@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,6 +41,31 @@ func TestLateFailuresAreRetriedLessOften(t *testing.T) {
 					delay := l.When(request)
 					assert.GreaterOrEqual(t, delay, s.want)
 					assert.Less(t, delay, s.want+time.Second)
+				}
+			})
+		})
+	}
+}
+
+// A webhook that denies late holds a worker as one that does not answer.
+func TestLateRefusalsAreRetriedLessOften(t *testing.T) {
+	const retryAfter = 30 * time.Second
+	for name, steps := range map[string][]struct {
+		took, want time.Duration
+	}{
+		"prompt": {{0, retryAfter}, {0, retryAfter}},
+		"late":   {{8 * time.Second, 30 * time.Second}, {8 * time.Second, time.Minute}, {8 * time.Second, 2 * time.Minute}, {0, retryAfter}, {8 * time.Second, 30 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, request := NewLatencyLimiter(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vm"}}
+				for _, s := range steps {
+					result, err := l.Limit(reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
+						<-time.After(s.took)
+						return ctrl.Result{}, &Refusal{Err: errors.New("denied the request"), RetryAfter: retryAfter}
+					})).Reconcile(t.Context(), request)
+					require.NoError(t, err, "the status reports it")
+					assert.Equal(t, s.want, result.RequeueAfter)
 				}
 			})
 		})

@@ -90,6 +90,7 @@ type Reconciler struct {
 	trials          trialAnswers
 	serverClock     serverClock
 	triggers        trigger.Source[reconcile.Request]
+	conflicts       trigger.ConflictTracker
 }
 
 // firstAnswerDelay bounds how long the first write to an image waits for its source.
@@ -106,6 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	img := &v1alpha1.VMDiskImage{}
 	if err := r.Get(ctx, req.NamespacedName, img); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.conflicts.Record(req, nil, false)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if img.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(img, v1alpha1.FinalizerImage) {
@@ -122,8 +126,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		err = r.apply(ctx, img, decision)
 	}
+	lasts := r.conflicts.Record(req, err, isConflict(err))
 	if err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, isConflict)
+		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, func(err error) bool { return isConflict(err) && !lasts })
 	}
 	return ctrl.Result{RequeueAfter: decision.RequeueAfter}, nil
 }

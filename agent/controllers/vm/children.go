@@ -56,6 +56,7 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 	obj := v.obj
 	for _, target := range d.Adopt {
 		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			v.refusal = err
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
 			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err

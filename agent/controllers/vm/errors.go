@@ -17,6 +17,8 @@ var errObjectChanged = errors.New("the object has changed since it was read")
 // reportedError is an error that the status reports already. It is retried with backoff.
 type reportedError struct{ error }
 
+func (e *reportedError) Unwrap() error { return e.error }
+
 // isConflict reports whether an object differs from what the decision was based on. A
 // conflict over a ResourceQuota does not count: no event of the machine follows it.
 func isConflict(err error) bool {

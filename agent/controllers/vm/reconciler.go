@@ -70,6 +70,7 @@ type Reconciler struct {
 	startedAt  time.Time
 	requests   trigger.Source[reconcile.Request]
 	memory     memory
+	conflicts  trigger.ConflictTracker
 	imageReads sharedReads
 }
 
@@ -86,6 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.memory.forget(req.NamespacedName)
+			r.conflicts.Record(req, nil, false)
 		}
 		r.Metrics.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -94,15 +96,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // its children are garbage-collected with it
 	}
 	v := &visit{obj: obj}
+	result, err := r.reconcile(ctx, v)
+	lasts := r.conflicts.Record(req, err, errors.Is(err, errObjectChanged))
+	var reported *reportedError
+	switch {
+	case !errors.As(err, &reported) && isConflict(err) && !lasts:
+		return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
+	case err == nil && v.refusal != nil:
+		return ctrl.Result{}, &trigger.Refusal{Err: v.refusal, RetryAfter: result.RequeueAfter}
+	}
+	return result, err
+}
+
+// reconcile decides and applies the decision until no status is to be stored first.
+func (r *Reconciler) reconcile(ctx context.Context, v *visit) (ctrl.Result, error) {
 	for range maxDecisionsPerReconcile {
-		before := obj.Status.DeepCopy()
+		before := v.obj.Status.DeepCopy()
 		d, err := r.decide(ctx, v)
 		if err == nil {
 			err = r.applyDecision(ctx, v, &d)
-		}
-		var reported *reportedError
-		if !errors.As(err, &reported) && isConflict(err) {
-			return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
 		}
 		if err != nil {
 			return ctrl.Result{}, err
@@ -110,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if !d.StoreStatusFirst {
 			return ctrl.Result{RequeueAfter: d.RequeueAfter}, nil
 		}
-		v.view.LiveImages = v.view.LiveImages && vm.HaveSamePins(before, &obj.Status)
+		v.view.LiveImages = v.view.LiveImages && vm.HaveSamePins(before, &v.obj.Status)
 	}
 	return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
 }
@@ -125,6 +137,8 @@ type visit struct {
 	claims map[types.NamespacedName]*corev1.PersistentVolumeClaim
 	// stored: obj is the answer to a write of this visit, so the cache it came from was not stale.
 	stored bool
+	// refusal is that of a request, which the status reports; nil for none.
+	refusal error
 }
 
 // decide returns a decision and leaves the View that it is based on in v.
@@ -157,6 +171,9 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 		child, err := r.applyChildren(ctx, v, d)
 		reason, refused := refusalReason(child, err)
 		onTheWay = err == nil
+		if refused {
+			v.refusal = err
+		}
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && child != childImage:
 			return nil // the machine is being deleted too
@@ -166,7 +183,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 			d.SetRefused(obj.Generation, time.Now(), reason, child.title, err)
 		case err != nil:
 			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child.title, obj.Namespace, obj.Name, err)
-			if isConflict(err) || ctx.Err() != nil {
+			if ctx.Err() != nil || (isConflict(err) && !r.isLastingConflict(obj, err)) {
 				return failure
 			}
 			d.SetRequestFailed(obj.Generation, time.Now(), child.title, err)
@@ -176,6 +193,12 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 	stored, err := r.updateStatus(ctx, obj, d, onTheWay)
 	v.stored = v.stored || stored
 	return errors.Join(failure, err)
+}
+
+// isLastingConflict reports whether the API server has answered so many requests for a machine in a
+// row with a conflict that no other read of an object solves it.
+func (r *Reconciler) isLastingConflict(obj *v1alpha1.VirtualMachine, err error) bool {
+	return apierrors.IsConflict(err) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 }
 
 // updateStatus writes the status if it differs from the stored one. A status on the way may wait;

@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,8 +99,18 @@ func (d *decider) reportInputErrors() {
 		}
 	}
 	if d.specError != nil {
+		if d.namesSecret() { // what is wrong may be its content, and Secrets are not watched
+			d.requeueWithin(missingRecheckInterval)
+		}
 		d.setBlocker(failedState(v1alpha1.ReasonSpecInvalid, v1alpha1.SanitizeText(d.specError.Error(), maxQuotedBytes)))
 	}
+}
+
+// namesSecret reports whether cloud-init data is read from a Secret.
+func (d *decider) namesSecret() bool {
+	cloudInit := d.VM.Spec.CloudInit
+	return (cloudInit != nil && cloudInit.UserDataSecretRef != nil) ||
+		slices.ContainsFunc(d.VM.Spec.Users, func(u v1alpha1.User) bool { return u.PasswordSecretRef != nil })
 }
 
 // deployIgnored: only the image is created.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -96,6 +98,8 @@ func (d *diskDecider) reconcile() {
 		d.setBlocker(failedState(v1alpha1.ReasonArchitectureMismatch, d.startMismatch()))
 	case dv == nil:
 		d.createDisk(p)
+	case dv.DeletionTimestamp != nil && d.isHeldByInstance(dv):
+		d.setBlocker(d.stopToReplace("DataVolume " + name))
 	case dv.DeletionTimestamp != nil:
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is being deleted; then %s is %s again", name, d.title, d.doneWord())))
 	case d.mayHoldData():
@@ -153,7 +157,11 @@ func (d *diskDecider) doneWord() string {
 // hand since.
 func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
 	if d.Claim != nil {
-		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("PersistentVolumeClaim %s of a former %s still exists: waiting until it is removed", d.Claim.Name, strings.TrimPrefix(d.title, "the "))))
+		former := fmt.Sprintf("PersistentVolumeClaim %s of a former %s", d.Claim.Name, strings.TrimPrefix(d.title, "the "))
+		if d.isHeldByInstance(d.Claim) {
+			d.setBlocker(d.stopToReplace(former))
+		}
+		d.setBlocker(provisioningState(d.reasons.preparing, former+" still exists: waiting until it is removed"))
 		return
 	}
 	switch {
@@ -180,6 +188,22 @@ func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
 	d.requested = true
 	d.volume = &v1alpha1.DiskVolume{DataVolume: dv.Name, Size: size}
 	d.setProgress(provisioningState(d.reasons.preparing, d.title+" is being "+d.doneWord()))
+}
+
+// isHeldByInstance reports whether an object of the disk is being deleted and stays as long as an
+// instance runs with it (finalizer kubernetes.io/pvc-protection), which nobody is about to stop.
+func (d *diskDecider) isHeldByInstance(o metav1.Object) bool {
+	if o.GetDeletionTimestamp() == nil || d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) || !d.isUsed() || !d.instanceIsRunning() {
+		return false
+	}
+	run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
+	return run != string(halted) && d.VM.Spec.RunStrategy != halted
+}
+
+// stopToReplace returns the state of a machine that runs with a disk that somebody has deleted.
+func (d *diskDecider) stopToReplace(object string) machineState {
+	return failedState(d.reasons.failed, fmt.Sprintf("%s is being deleted, but stays while the machine runs with it: stop the machine to have %s %s again, which loses what the guest has written (virtctl -n %s stop %s)",
+		object, d.title, d.doneWord(), d.VM.Namespace, d.VM.Name))
 }
 
 func (d *diskDecider) buildDisk(p *v1alpha1.PinnedImage) (*cdiv1.DataVolume, resource.Quantity) {

@@ -70,10 +70,10 @@ func (d *decider) imagesState() machineState {
 	return d.root().imageState
 }
 
-// stopWhileWaiting stops a machine while a disk that was added to its spec is waited for. A
-// start waits for the disk.
+// stopWhileWaiting stops a machine while a disk is waited for, as one that was added to its spec or
+// whose DataVolume was deleted, or while the spec is invalid. A start waits.
 func (d *decider) stopWhileWaiting() {
-	if d.VM.Spec.RunStrategy != halted || d.VM.Spec.IgnoreOnDeploy || d.KubeVirtVM == nil || len(d.disks) == 1 {
+	if d.VM.Spec.RunStrategy != halted || d.VM.Spec.IgnoreOnDeploy || d.KubeVirtVM == nil {
 		return
 	}
 	if current, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy"); current != string(halted) {

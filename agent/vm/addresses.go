@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -94,9 +96,11 @@ func findOldestHolder(vm *v1alpha1.VirtualMachine, holders []v1alpha1.VirtualMac
 }
 
 // claimsAddresses reports whether a machine keeps its addresses from younger ones. One that is not
-// to be built, or is being deleted, needs none.
+// to be built, or is being deleted, needs none. What was built before spec.ignoreOnDeploy became
+// true stays as it is and may run.
 func claimsAddresses(vm *v1alpha1.VirtualMachine) bool {
-	return vm.DeletionTimestamp == nil && !vm.Spec.IgnoreOnDeploy
+	return vm.DeletionTimestamp == nil &&
+		(!vm.Spec.IgnoreOnDeploy || meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionMachineCreated))
 }
 
 // ChangedAddressKeys returns the AddressKeys of a machine for which a change of it may change the

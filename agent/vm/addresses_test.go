@@ -51,6 +51,9 @@ func TestFindAddressConflict(t *testing.T) {
 		"of another namespace":    {older: []v1alpha1.Interface{mac}, younger: []v1alpha1.Interface{mac}, change: func(older *v1alpha1.VirtualMachine) { older.Namespace = "other" }},
 		"being deleted":           {older: []v1alpha1.Interface{mac}, younger: []v1alpha1.Interface{mac}, change: func(older *v1alpha1.VirtualMachine) { markDeleted(older) }},
 		"ignored on deploy":       {older: []v1alpha1.Interface{mac}, younger: []v1alpha1.Interface{mac}, change: func(older *v1alpha1.VirtualMachine) { older.Spec.IgnoreOnDeploy = true }},
+		"ignored on deploy, and built before": {older: []v1alpha1.Interface{mac}, younger: []v1alpha1.Interface{mac}, change: func(older *v1alpha1.VirtualMachine) {
+			older.Spec.IgnoreOnDeploy, older.Status.Conditions = true, []metav1.Condition{{Type: v1alpha1.ConditionMachineCreated, Status: metav1.ConditionTrue}}
+		}, want: "interfaces[0] (a) has macAddress 02:00:00:00:00:aa, which interfaces[0] of VirtualMachine older has, too: change one"},
 		"of the same second": {older: []v1alpha1.Interface{mac}, younger: []v1alpha1.Interface{mac}, change: func(older *v1alpha1.VirtualMachine) {
 			older.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(time.Minute))
 		}, want: "interfaces[0] (a) has macAddress 02:00:00:00:00:aa, which interfaces[0] of VirtualMachine older has, too: change one"},
@@ -103,6 +106,9 @@ func drawMachines(t *rapid.T) (machines []v1alpha1.VirtualMachine) {
 		machine := apitest.VirtualMachine("ns", fmt.Sprintf("vm-%d", i)).WithUID(types.UID(rune('a' + i))).WithInterfaces(rapid.SliceOfN(nic, 0, 3).Draw(t, "interfaces")...).Obj()
 		machine.CreationTimestamp = metav1.NewTime(apitest.Epoch.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "created")) * time.Second))
 		machine.Spec.IgnoreOnDeploy = rapid.Bool().Draw(t, "ignored")
+		if rapid.Bool().Draw(t, "built") {
+			machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMachineCreated, Status: metav1.ConditionTrue}}
+		}
 		if rapid.Bool().Draw(t, "deleted") {
 			markDeleted(machine)
 		}
@@ -125,7 +131,7 @@ func TestAddressConflictIsThatOfAllPairs(t *testing.T) {
 					older := func(a, b *v1alpha1.VirtualMachine) bool {
 						return a.CreationTimestamp.Before(&b.CreationTimestamp) || (a.CreationTimestamp.Equal(&b.CreationTimestamp) && a.Name < b.Name)
 					}
-					if other.DeletionTimestamp == nil && !other.Spec.IgnoreOnDeploy && older(other, machine) && slices.Contains(vm.AddressKeys(other), key) && (oldest == nil || older(other, oldest)) {
+					if other.DeletionTimestamp == nil && (!other.Spec.IgnoreOnDeploy || len(other.Status.Conditions) > 0) && older(other, machine) && slices.Contains(vm.AddressKeys(other), key) && (oldest == nil || older(other, oldest)) {
 						oldest = other
 					}
 				}
@@ -148,7 +154,10 @@ func TestChangedAddressKeysCoverAllConflicts(t *testing.T) {
 		all := drawMachines(t)
 		changed := slices.Clone(all)
 		drawn := drawMachines(t)[0]
-		changed[0].Spec, changed[0].DeletionTimestamp, changed[0].Generation = drawn.Spec, drawn.DeletionTimestamp, all[0].Generation+1
+		changed[0].Status = drawn.Status
+		if rapid.Bool().Draw(t, "spec") {
+			changed[0].Spec, changed[0].DeletionTimestamp, changed[0].Generation = drawn.Spec, drawn.DeletionTimestamp, all[0].Generation+1
+		}
 		keys := vm.ChangedAddressKeys(&all[0], &changed[0])
 		for i := 1; i < len(all); i++ {
 			if findAddressConflict(t, &all[i], all) != findAddressConflict(t, &all[i], changed) {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/diagnosis"
@@ -107,7 +106,9 @@ func (d *diskDecider) reconcile() {
 	case d.replaces || dv.Annotations[v1alpha1.AnnotationClonedFrom] != sourceAnnotation(p):
 		d.deleteIncompleteDisk()
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is an unfinished clone of another source and is replaced", name)))
-	case d.isBlank() && d.isBuiltOtherwise(dv):
+	case d.awaitsRebuildCheck(dv):
+		d.decision.NeedsLive = true
+	case d.isRebuilt(dv):
 		d.deleteIncompleteDisk()
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is unfinished, of another size or storageClass than %s, and is replaced", name, d.title)))
 	case dv.Status.Phase == cdiv1.Failed:
@@ -218,18 +219,6 @@ func (d *diskDecider) buildDisk(p *v1alpha1.PinnedImage) (*cdiv1.DataVolume, res
 	}
 	size, _ := kubevirt.DataDiskSize(d.spec, img)
 	return kubevirt.BuildDataDisk(d.VM, d.spec, img, p, size), size
-}
-
-// isBuiltOtherwise reports whether an unfinished blank disk has another size or StorageClass than
-// the spec: a wrong one may be why it is unfinished.
-func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
-	if dv.Spec.Storage == nil {
-		return false
-	}
-	wanted, size := d.buildDisk(nil)
-	requested := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
-	class, wantedClass := ptr.Deref(dv.Spec.Storage.StorageClassName, ""), ptr.Deref(wanted.Spec.Storage.StorageClassName, "")
-	return size.Cmp(requested) != 0 || (wantedClass != "" && class != wantedClass)
 }
 
 // deleteIncompleteDisk deletes an unfinished disk. A DataVolume without a status and with a

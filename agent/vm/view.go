@@ -78,6 +78,9 @@ type DiskView struct {
 	// DataVolume and Claim are nil if they do not exist.
 	DataVolume *cdiv1.DataVolume
 	Claim      *corev1.PersistentVolumeClaim
+	// ClaimAbsent: a live read found no claim of the name of an existing DataVolume, whatever its
+	// labels. Set where Live holds.
+	ClaimAbsent bool
 	// ClaimProblem is a sentence about why the claim cannot be created, which CDI does not say;
 	// empty for nothing.
 	ClaimProblem string

@@ -126,9 +126,11 @@ func (w *world) decide() vm.Decision {
 	for d.NeedsLive || d.NeedsLiveImages {
 		v.Live, v.LiveImages = d.NeedsLive, true
 		v.SourceExists = v.VM.Status.Pinned != nil && w.sourceExists
+		v.ClaimAbsent = v.Live && v.DataVolume != nil && v.Claim == nil
 		v.Disks = maps.Clone(v.Disks)
 		for name, disk := range v.Disks {
 			disk.SourceExists = disk.Pinned != nil && w.sourceExists
+			disk.ClaimAbsent = v.Live && disk.DataVolume != nil && disk.Claim == nil
 			v.Disks[name] = disk
 		}
 		d = w.decideChecked(v)

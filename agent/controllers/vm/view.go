@@ -217,8 +217,8 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey, earlier vm.View) (
 	return v, err
 }
 
-// readDiskLive reads the images of a disk from the API server and, with all, everything but its
-// claim. Otherwise a source is read there only where the cache does not have it: one that the
+// readDiskLive reads the images of a disk from the API server and, with all, everything but a claim
+// that the cache has. Otherwise a source is read there only where the cache does not have it: one that the
 // image still serves is not deleted, and one that a person has deleted fails the clone.
 func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView, all bool) (_ vm.DiskView, err error) {
 	if v.Image, v.Pinned, err = getImages(k, func(key types.NamespacedName) (*v1alpha1.VMDiskImage, error) {
@@ -237,10 +237,22 @@ func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView,
 			return v, err
 		}
 	}
-	if all && r.Kinds.IsServed(image.DataVolumeGVK) {
-		v.DataVolume, err = getOptional(ctx, r.Live, k.object, &cdiv1.DataVolume{})
+	if !all {
+		return v, nil
 	}
-	return v, err
+	if r.Kinds.IsServed(image.DataVolumeGVK) {
+		if v.DataVolume, err = getOptional(ctx, r.Live, k.object, &cdiv1.DataVolume{}); err != nil {
+			return v, err
+		}
+	}
+	if v.DataVolume != nil && v.Claim == nil { // the cache has no claims without the label
+		claim, err := getOptional(ctx, r.Live, k.object, &corev1.PersistentVolumeClaim{})
+		if err != nil {
+			return v, err
+		}
+		v.ClaimAbsent = claim == nil
+	}
+	return v, nil
 }
 
 // getImages returns the image that the spec names and the pinned one; nil if they do not

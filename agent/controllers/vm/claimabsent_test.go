@@ -1,0 +1,57 @@
+package vm
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/vm"
+)
+
+// TestLiveReadFindsClaimWithoutLabel: no cache has one, and it may hold a guest's data.
+func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, cdiv1.AddToScheme(scheme))
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(image.DataVolumeGVK, meta.RESTScopeNamespace)
+	kinds := apidiscovery.NewKindTracker(mapper)
+	kinds.WhenServed(image.DataVolumeGVK, func(context.Context) error { return nil })
+	require.NoError(t, kinds.Start(t.Context()))
+	named := metav1.ObjectMeta{Namespace: "ns", Name: "vm-root"}
+	key := diskKey{object: types.NamespacedName{Namespace: "ns", Name: "vm-root"}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: named}
+	for name, tt := range map[string]struct {
+		stored *corev1.PersistentVolumeClaim
+		cached *corev1.PersistentVolumeClaim
+		all    bool
+		want   bool
+	}{
+		"no claim":               {all: true, want: true},
+		"one without a label":    {stored: claim, all: true},
+		"one that the cache has": {cached: claim, all: true},
+		"images only":            {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&cdiv1.DataVolume{ObjectMeta: named})
+			if tt.stored != nil {
+				b.WithObjects(tt.stored)
+			}
+			c := b.Build()
+			v, err := (&Reconciler{Client: c, Live: c, Kinds: kinds}).readDiskLive(t.Context(), key, vm.DiskView{Claim: tt.cached}, tt.all)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, v.ClaimAbsent)
+		})
+	}
+}

@@ -56,6 +56,10 @@ func (d *diskDecider) reconcile() {
 		}
 		return
 	}
+	if d.losesClaim() {
+		d.reportClaimDeletion()
+		return
+	}
 	if d.isComplete() {
 		d.requested = true
 		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
@@ -306,6 +310,29 @@ func (d *diskDecider) reportLost() {
 	if !d.deployIgnored() {
 		d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s. The agent makes no other, which would be without what the guest has written: restore the DataVolume and its claim from a backup, or give the disk another name in spec.disks to get a new one", d.lostMessage)))
 	}
+}
+
+// losesClaim reports whether the claim of a complete data disk is being deleted, and the machine has
+// it: a claim that KubeVirt has restored may be the disk instead.
+func (d *diskDecider) losesClaim() bool {
+	return !d.isRoot() && d.isComplete() && d.Claim != nil && d.Claim.DeletionTimestamp != nil &&
+		(d.KubeVirtVM == nil || kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) == "")
+}
+
+// reportClaimDeletion says that the claim of a complete data disk is being deleted without its
+// DataVolume. CDI 1.65 makes another claim for a DataVolume that lacks one, so the loss shows only
+// while the claim is there: as long as an instance runs with it.
+func (d *diskDecider) reportClaimDeletion() {
+	d.volume = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Ready: true}
+	d.lostMessage = fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title)
+	if d.deployIgnored() {
+		return
+	}
+	advice := "restore the DataVolume and its claim from a backup"
+	if d.KubeVirtVM != nil && d.isUsed() && d.instanceIsRunning() {
+		advice = "save in the guest what it has written, since it stays only while the machine runs"
+	}
+	d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s, and CDI makes another one without what the guest has written: %s", d.lostMessage, advice)))
 }
 
 // annPodPhase is set on a claim to the phase of the Pod that fills it (CDI 1.65).

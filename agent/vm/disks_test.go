@@ -3,6 +3,7 @@ package vm_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -202,6 +203,29 @@ func TestDataDiskHoldsUpMachine(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonDataDiskRefused, d.Status.Reason)
 		assert.Equal(t, "NotCreated", meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionDisksReady).Reason)
 	})
+}
+
+// TestDeletedClaimOfDataDisk: CDI makes another claim for the DataVolume, which is complete all the time.
+func TestDeletedClaimOfDataDisk(t *testing.T) {
+	for _, disk := range []string{"tools", "scratch"} {
+		t.Run(disk, func(t *testing.T) {
+			w := newRunningDisksWorld(t)
+			w.changeDisk(disk, func(v *vm.DiskView) { markDeleted(v.Claim) })
+			for range 2 {
+				d := w.reconcile()
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "PersistentVolumeClaim "+kubevirt.DataDiskName(w.VM, disk)+" of disk "+disk+" is being deleted", "save in the guest")
+				assert.Empty(t, d.DeleteDisks)
+				assert.Empty(t, d.CreateDisks)
+				assert.True(t, w.diskStatus(disk).Volume.Ready)
+				assert.False(t, w.hasCondition(v1alpha1.ConditionDisksReady))
+			}
+			w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Always"}).reconcile()
+			w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "restore the DataVolume and its claim from a backup")
+			w.VM.Spec.Disks = slices.DeleteFunc(w.VM.Spec.Disks, func(d v1alpha1.Disk) bool { return d.Name == disk })
+			w.reconcile()
+			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonStarting) // a removed disk holds up nothing
+		})
+	}
 }
 
 // TestLostDataDiskIsNotReplaced: another disk would be without what the guest has written.

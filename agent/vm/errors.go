@@ -36,7 +36,9 @@ func (d *Decision) storedFailureMessage(generation int64, now time.Time, reason 
 	if c == nil || c.Reason != string(reason) || c.Status == metav1.ConditionTrue {
 		return message
 	}
-	if differOnlyInNumbers(c.Message, message) || (c.ObservedGeneration == generation && d.hasJustStoredStatus(now)) {
+	// The numbers of a refusal, such as a size and its limit, are what a person corrects.
+	passesByItself := reason == v1alpha1.ReasonRequestFailed
+	if passesByItself && differOnlyInNumbers(c.Message, message) || c.ObservedGeneration == generation && d.hasJustStoredStatus(now) {
 		return c.Message
 	}
 	return message
@@ -64,7 +66,7 @@ func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target Ad
 	}
 	previous := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionSpecAdjusted)
 	if previous != nil && previous.Status == metav1.ConditionTrue && strings.Contains(previous.Message, refused) &&
-		(differOnlyInNumbers(previous.Message, message) || (previous.ObservedGeneration == generation && d.hasJustStoredStatus(now))) {
+		previous.ObservedGeneration == generation && d.hasJustStoredStatus(now) {
 		message = previous.Message // as storedFailureMessage
 	}
 	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second)), generation: generation}

@@ -53,30 +53,33 @@ func (e *environment) newPolicyReader(name string) (*policyReader, error) {
 	return &policyReader{Cluster: hub, key: client.ObjectKey{Namespace: namespace, Name: configMap}, hubNamespace: e.HubNamespace}, nil
 }
 
-// readData returns the data of a ConfigMap; nil if there is none.
-func (r *policyReader) readData(ctx context.Context, key client.ObjectKey) (map[string]string, error) {
+// readData returns the data of a ConfigMap, nil if there is none, and what of it is not text.
+func (r *policyReader) readData(ctx context.Context, key client.ObjectKey) (data map[string]string, unreadable []apipolicy.KeyError, err error) {
 	cm := &corev1.ConfigMap{}
-	err := r.Client.Get(ctx, key, cm)
+	err = r.Client.Get(ctx, key, cm)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil
+		return nil, nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, r.Explain(err))
-	case len(cm.BinaryData) > 0:
-		return nil, fmt.Errorf("ConfigMap %s is not used: key %w", key, apipolicy.BinaryErrors(cm.BinaryData)[0])
+		return nil, nil, fmt.Errorf("reading ConfigMap %s: %w", key, r.Explain(err))
 	case cm.Data == nil:
-		return map[string]string{}, nil
+		cm.Data = map[string]string{}
 	}
-	return cm.Data, nil
+	return cm.Data, apipolicy.BinaryErrors(cm.BinaryData), nil
 }
 
-// read returns the policy as it is written and as it is in force.
-func (r *policyReader) read(ctx context.Context) (written, inForce map[string]string, err error) {
-	if written, err = r.readData(ctx, r.key); err != nil {
-		return nil, nil, err
+// storedPolicy is the policy as it is written, with what of that is not text, and as it is in force.
+type storedPolicy struct {
+	written, inForce map[string]string
+	unreadable       []apipolicy.KeyError
+}
+
+func (r *policyReader) read(ctx context.Context) (p storedPolicy, err error) {
+	if p.written, p.unreadable, err = r.readData(ctx, r.key); err != nil {
+		return storedPolicy{}, err
 	}
-	inForce, err = r.readData(ctx, client.ObjectKey{Namespace: r.hubNamespace, Name: inForceConfigMap})
-	return written, inForce, err
+	p.inForce, _, err = r.readData(ctx, client.ObjectKey{Namespace: r.hubNamespace, Name: inForceConfigMap})
+	return p, err
 }
 
 func (e *environment) newPolicyShowCommand(name *string) *cobra.Command {
@@ -95,10 +98,11 @@ is not, and the screen says why.`,
 		if err != nil {
 			return err
 		}
-		s := fleetpolicy.ShowSnapshot{Now: e.now(), Name: *name}
-		if s.Written, s.InForce, err = r.read(ctx); err != nil {
+		stored, err := r.read(ctx)
+		if err != nil {
 			return err
 		}
+		s := fleetpolicy.ShowSnapshot{Now: e.now(), Name: *name, Written: stored.written, InForce: stored.inForce, Unreadable: stored.unreadable}
 		var members v1alpha1.MemberClusterList
 		if err := r.List(ctx, &members); err != nil {
 			return err
@@ -147,14 +151,14 @@ screen says why.`,
 			return err
 		}
 		s := fleetpolicy.DiffSnapshot{Now: e.now()}
-		written, inForce, err := r.read(ctx)
+		stored, err := r.read(ctx)
 		if err != nil {
 			return err
 		}
-		if s.InForce = inForce; s.InForce == nil {
-			s.InForce = written
+		if s.InForce = stored.inForce; s.InForce == nil {
+			s.InForce = stored.written
 		}
-		if s.Then, err = e.readPolicy(f, written); err != nil {
+		if s.Then, err = e.readPolicy(f, stored); err != nil {
 			return err
 		}
 		var members v1alpha1.MemberClusterList
@@ -177,12 +181,14 @@ screen says why.`,
 }
 
 // readPolicy returns the policy that the flags ask about.
-func (e *environment) readPolicy(f *diffFlags, written map[string]string) (map[string]string, error) {
+func (e *environment) readPolicy(f *diffFlags, stored storedPolicy) (map[string]string, error) {
 	switch {
 	case f.file == "" && len(f.sets) == 0:
 		return nil, errors.New("give the policy to compare with -f FILE, or what to change with --set KEY=VALUE")
+	case f.file == "" && len(stored.unreadable) > 0:
+		return nil, fmt.Errorf("the policy as it is cannot be changed by --set: key %w", stored.unreadable[0])
 	case f.file == "":
-		return fleetpolicy.ApplySets(written, f.sets)
+		return fleetpolicy.ApplySets(stored.written, f.sets)
 	}
 	in := e.In
 	if f.file != "-" {

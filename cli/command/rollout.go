@@ -238,7 +238,7 @@ downloaded.`,
 			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
 		if backTo != "" {
-			c.fields = []string{"spec.version", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
+			c.fields = []string{"spec.version", "spec.targetNamespace", "spec.imageName", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
 			c.ask = func(a *rollout.Action) string {
 				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
 			}

@@ -150,6 +150,7 @@ func (e *examiner) oneDownload() {
 // word for the rest.
 func (e *examiner) policyAccepted() {
 	_, unknown, errs := policy.ParseConfigMap(e.PolicyData)
+	errs = append(errs, e.PolicyUnreadable...)
 	const wanted = "values that the agent can use"
 	for _, problem := range errs {
 		e.addFail("policy key "+problem.Key, problem.Message, wanted, "")

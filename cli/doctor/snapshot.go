@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -107,6 +108,8 @@ type Snapshot struct {
 	Agent    Agent       `json:"agent"`
 	// PolicyData are the keys of the policy ConfigMap; nil where there is none.
 	PolicyData map[string]string `json:"policyData,omitempty"`
+	// PolicyUnreadable are the keys of the policy ConfigMap that are not text.
+	PolicyUnreadable []policy.KeyError `json:"policyUnreadable,omitempty"`
 
 	Probe *Probe `json:"probe,omitempty"`
 	Hub   *Hub   `json:"hub,omitempty"`

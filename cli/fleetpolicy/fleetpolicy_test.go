@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -83,6 +84,7 @@ func TestShowScreens(t *testing.T) {
 	}{
 		"fleet":   {fleetpolicy.ShowSnapshot{Written: policy, InForce: policy}, exit.Yes},
 		"cluster": {fleetpolicy.ShowSnapshot{Written: policy, InForce: policy, Member: &edge}, exit.Yes},
+		"binary":  {fleetpolicy.ShowSnapshot{Written: data{}, InForce: policy, Unreadable: apipolicy.BinaryErrors(map[string][]byte{"concurrency": {0xff}})}, exit.No},
 		"refused": {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "x"}, InForce: policy}, exit.No},
 		"pending": {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "4"}, InForce: policy}, exit.No},
 		"missing": {fleetpolicy.ShowSnapshot{InForce: policy}, exit.No},

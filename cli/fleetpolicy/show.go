@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -26,6 +27,8 @@ type ShowSnapshot struct {
 	// Written is its data, nil if there is none; InForce is that of the policy in force, nil
 	// for none.
 	Written, InForce map[string]string
+	// Unreadable are the keys of the ConfigMap that are not text.
+	Unreadable []apipolicy.KeyError
 	// Member whose policy is shown; nil for the fleet's.
 	Member  *v1alpha1.MemberCluster
 	Members []v1alpha1.MemberCluster
@@ -133,7 +136,7 @@ func findProblems(s ShowSnapshot) (problems []string) {
 		return []string{fmt.Sprintf("ConfigMap %s is missing: the last one stays in force", s.Name)}
 	}
 	written, _, errs := policy.ParsePolicy(s.Written)
-	if len(errs) == 0 {
+	if errs = append(errs, s.Unreadable...); len(errs) == 0 {
 		errs = written.ValidateMembers(answers.PolicyMembers(s.Members))
 	}
 	for _, e := range errs {

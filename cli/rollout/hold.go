@@ -136,8 +136,12 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 		if !equality.Semantic.DeepEqual(formerOverrides, img.Spec.Overrides) && len(formerOverrides)+len(img.Spec.Overrides) > 0 {
 			a.Notes = append(a.Notes, fmt.Sprintf("spec.overrides become those of %s again: %s instead of %d", backTo, render.Count(len(formerOverrides), "override"), len(img.Spec.Overrides)))
 		}
-		if v.Namespace != img.Spec.TargetNamespace {
-			a.Notes = append(a.Notes, fmt.Sprintf("its images were in namespace %s, and are in %s now: they are downloaded again", v.Namespace, img.Spec.TargetNamespace))
+		if v.Namespace != img.Spec.TargetNamespace || v.Image != img.ImageNameForVersion(backTo) {
+			a.Notes = append(a.Notes, fmt.Sprintf("spec.targetNamespace and spec.imageName become those of its images again, %s/%s", v.Namespace, v.Image))
+			img.Spec.TargetNamespace, img.Spec.ImageName = v.Namespace, strings.TrimSuffix(v.Image, "-"+v.Version)
+			if img.Spec.ImageName == img.Name {
+				img.Spec.ImageName = ""
+			}
 		}
 		a.Notes = append(a.Notes, caller.renewApprovals(img, backTo, now)...)
 		img.Spec.Version, img.Spec.Template, img.Spec.Overrides = backTo, *back, slices.Clone(formerOverrides)

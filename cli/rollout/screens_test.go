@@ -207,6 +207,16 @@ func TestAbort(t *testing.T) {
 	assert.Contains(t, a.Notes[1], "you approve of 24.1 again for wave production")
 	assert.Equal(t, []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna", At: &metav1.Time{Time: now}}}, img.Spec.Approvals)
 
+	img = newImage(func(img *v1alpha1.FleetDiskImage) {
+		img.Spec.TargetNamespace, img.Spec.ImageName = "elsewhere", "renamed"
+	})
+	was := img.Status.Versions[1]
+	a, err = rollout.Abort(img, "24.1", anna, "", now)
+	require.NoError(t, err)
+	assert.Contains(t, a.Notes[1], "spec.targetNamespace and spec.imageName become those of its images again, "+was.Namespace+"/"+was.Image)
+	assert.Equal(t, was.Namespace, img.Spec.TargetNamespace)
+	assert.Equal(t, was.Image, img.ImageNameForVersion("24.1"), "the API server refuses another name of the same version")
+
 	for version, want := range map[string]string{
 		"24.2": "is at version 24.2 already",
 		"23.9": "the template of win-11 23.9 is not recorded: the hub was older then",

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/doctor"
 )
@@ -74,6 +75,7 @@ func (r *reader) readPolicy(ctx context.Context) {
 		for key, value := range policy.Data {
 			r.snapshot.PolicyData[key] = value
 		}
+		r.snapshot.PolicyUnreadable = apipolicy.BinaryErrors(policy.BinaryData)
 	}
 }
 

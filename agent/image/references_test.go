@@ -61,19 +61,6 @@ func TestTearDownIsIrreversible(t *testing.T) {
 	assert.Nil(t, w.img)
 }
 
-// Storage that does not go, as a claim that somebody's Pod uses, is named.
-func TestDeletingImageSaysWhatIsLeft(t *testing.T) {
-	w := newTornDownSimulation(t)
-	assert.NotContains(t, w.status().Message, "still there")
-	w.now = w.now.Add(2 * time.Minute)
-	w.reconcile()
-	assert.Contains(t, w.status().Message, "its storage is being deleted; still there: DataVolume ")
-	assert.Contains(t, w.status().Message, "PersistentVolumeClaim ")
-	w.removeDeletedObjects()
-	w.reconcile()
-	assert.Nil(t, w.img)
-}
-
 func TestFinalizerIsRemovedOnlyAfterStoredTearDown(t *testing.T) {
 	w := newSimulation(t, apitest.Image("ns/a").WithFinalizer(), apitest.Policy().Obj())
 	w.deleteImage()

@@ -50,7 +50,7 @@ func TestRetention(t *testing.T) {
 	} {
 		renamed := img.DeepCopy()
 		rename(&renamed.Spec)
-		assert.ErrorContains(t, shared.Patch(t.Context(), renamed, client.MergeFrom(img), client.DryRunAll), "give the image a new version", what)
+		require.ErrorContains(t, shared.Patch(t.Context(), renamed, client.MergeFrom(img), client.DryRunAll), "give the image a new version", what)
 	}
 	renamed := img.DeepCopy()
 	renamed.Spec.ImageName, renamed.Spec.Version = "other", "4"

@@ -56,9 +56,10 @@ func AddressKeys(vm *v1alpha1.VirtualMachine) (keys []string) {
 }
 
 // FindAddressConflict returns a sentence about an address that an older machine has, too; empty
-// for none. The oldest one keeps it. listHolders returns the machines whose AddressKeys have a key. Invariants: the
-// sentence does not depend on their order, and one list at a time is held, of whose machines only
-// the oldest is parsed: a namespace may have thousands of machines with the same addresses.
+// for none. The oldest one keeps it. listHolders returns the machines whose AddressKeys have a key.
+//
+// Invariants: the sentence does not depend on their order, and one list at a time is held, of whose
+// machines only the oldest is parsed: a namespace may have thousands with the same addresses.
 func FindAddressConflict(vm *v1alpha1.VirtualMachine, listHolders func(key string) ([]v1alpha1.VirtualMachine, error)) (string, error) {
 	for _, a := range listAddresses(vm) {
 		holders, err := listHolders(a.key)

@@ -26,7 +26,7 @@ func Decide(v View) Decision {
 	v.LiveImages = v.LiveImages || v.Live
 	d := &decider{View: v, timestamp: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
 	v.VM.Status.DeepCopyInto(&d.decision.Status)
-	d.decision.previousConditions, d.decision.statusStoredAt = v.VM.Status.Conditions, v.StatusStoredAt
+	d.decision.previousConditions, d.decision.messageStoredAt = v.VM.Status.Conditions, v.MessageStoredAt
 	d.status = &d.decision.Status
 
 	d.renderGuestAndMachine()

@@ -198,7 +198,7 @@ func (d *diskDecider) createDisk(p *v1alpha1.PinnedImage) {
 // isHeldByInstance reports whether an object of the disk is being deleted and stays as long as an
 // instance runs with it (finalizer kubernetes.io/pvc-protection), which nobody is about to stop.
 func (d *diskDecider) isHeldByInstance(o metav1.Object) bool {
-	if o.GetDeletionTimestamp() == nil || d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) || !d.isUsed() || !d.instanceIsRunning() {
+	if o.GetDeletionTimestamp() == nil || d.KubeVirtVM == nil || d.KubeVirtVM.GetDeletionTimestamp() != nil || !d.ownsObject(d.KubeVirtVM) || !d.isUsed() || !d.instanceIsRunning() {
 		return false
 	}
 	run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")

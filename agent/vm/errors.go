@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,14 +39,27 @@ func (d *Decision) storedFailureMessage(generation int64, now time.Time, reason 
 	}
 	// The numbers of a refusal, such as a size and its limit, are what a person corrects.
 	passesByItself := reason == v1alpha1.ReasonRequestFailed
-	if passesByItself && differOnlyInNumbers(c.Message, message) || c.ObservedGeneration == generation && d.hasJustStoredStatus(now) {
+	if passesByItself && differOnlyInNumbers(c.Message, message) || c.ObservedGeneration == generation && d.hasJustStoredMessage(now) {
 		return c.Message
 	}
 	return message
 }
 
-func (d *Decision) hasJustStoredStatus(now time.Time) bool {
-	since := now.Sub(d.statusStoredAt)
+// MessageChanged reports whether the message of Ready or SpecAdjusted differs.
+func MessageChanged(before, after []metav1.Condition) bool {
+	messageOf := func(conditions []metav1.Condition, kind string) string {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	return slices.ContainsFunc([]string{v1alpha1.ConditionReady, v1alpha1.ConditionSpecAdjusted}, func(kind string) bool {
+		return messageOf(before, kind) != messageOf(after, kind)
+	})
+}
+
+func (d *Decision) hasJustStoredMessage(now time.Time) bool {
+	since := now.Sub(d.messageStoredAt)
 	return since >= 0 && since < missingRecheckInterval
 }
 
@@ -66,7 +80,7 @@ func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target Ad
 	}
 	previous := meta.FindStatusCondition(d.previousConditions, v1alpha1.ConditionSpecAdjusted)
 	if previous != nil && previous.Status == metav1.ConditionTrue && strings.Contains(previous.Message, refused) &&
-		previous.ObservedGeneration == generation && d.hasJustStoredStatus(now) {
+		previous.ObservedGeneration == generation && d.hasJustStoredMessage(now) {
 		message = previous.Message // as storedFailureMessage
 	}
 	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second)), generation: generation}

@@ -74,7 +74,7 @@ func TestRecurringFailureIsStoredNowAndThen(t *testing.T) {
 				}
 				writes++
 				require.LessOrEqual(t, writes, 11)
-				w.VM.Status, w.StatusStoredAt = d.Status, w.Now
+				w.VM.Status, w.MessageStoredAt = d.Status, w.Now
 				w.Now = w.Now.Add(10 * time.Millisecond)
 			}
 			assert.GreaterOrEqual(t, writes, 9, "the message is refreshed")
@@ -87,7 +87,7 @@ func TestRecurringFailureIsStoredAnew(t *testing.T) {
 		"of another reason":          func(_ *world, reason *v1alpha1.Reason) { *reason = v1alpha1.ReasonMachineRefused },
 		"after the spec has changed": func(w *world, _ *v1alpha1.Reason) { w.VM.Generation++ },
 		"after a while":              func(w *world, _ *v1alpha1.Reason) { w.Now = w.Now.Add(30 * time.Second) },
-		"by an agent that is new":    func(w *world, _ *v1alpha1.Reason) { w.StatusStoredAt = time.Time{} },
+		"by an agent that is new":    func(w *world, _ *v1alpha1.Reason) { w.MessageStoredAt = time.Time{} },
 		"after the clock was set":    func(w *world, _ *v1alpha1.Reason) { w.Now = w.Now.Add(-time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRecurringFailureIsStoredAnew(t *testing.T) {
 			refuse := func(text string) string {
 				d := w.decide()
 				d.SetRefused(w.VM.Generation, w.Now, reason, "the root disk", errors.New(text))
-				w.VM.Status, w.StatusStoredAt = d.Status, w.Now
+				w.VM.Status, w.MessageStoredAt = d.Status, w.Now
 				return d.Status.Message
 			}
 			refuse("too large")

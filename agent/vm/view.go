@@ -60,8 +60,9 @@ type View struct {
 	SecretForbidden bool
 	// AppliedSecret is the cloud-init Secret that this process applied last.
 	AppliedSecret AppliedSecret
-	// StatusStoredAt is when this process stored the status last; zero for never.
-	StatusStoredAt time.Time
+	// MessageStoredAt is when this process last stored a change of the message of Ready or
+	// SpecAdjusted; zero for never.
+	MessageStoredAt time.Time
 }
 
 // DiskView is what there is of a disk.
@@ -138,9 +139,9 @@ type Decision struct {
 	RunStrategy v1alpha1.RunStrategy
 
 	Status v1alpha1.VirtualMachineStatus
-	// previousConditions are the stored ones, and statusStoredAt is that of the View.
+	// previousConditions are the stored ones, and messageStoredAt is that of the View.
 	previousConditions []metav1.Condition
-	statusStoredAt     time.Time
+	messageStoredAt    time.Time
 	// RequeueAfter is when to decide again, for what no event announces; 0 for never.
 	RequeueAfter time.Duration
 }

@@ -1,7 +1,9 @@
 package trigger
 
 import (
+	"errors"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -14,32 +16,48 @@ const maxConflicts = 5
 // denies a request with the code of a conflict: retried at once, they would be retried without end.
 // The zero value is ready to use.
 type ConflictTracker struct {
-	mu     sync.Mutex
-	inARow map[reconcile.Request]int
+	mu sync.Mutex
+	// consecutive conflicts of a request.
+	consecutive map[reconcile.Request]int
 }
 
-// Record counts the conflicts that the API server answers in a row, and reports whether err is one
-// too many, and so an error as any other. Every other answer ends the row, except isStale: the
-// object has changed since it was read, which says nothing about requests.
-func (t *ConflictTracker) Record(request reconcile.Request, err error, isStale bool) (lasts bool) {
+// IsObjectConflict reports whether the API server answers that an object differs from what was read. A conflict
+// over a ResourceQuota is about another object.
+func IsObjectConflict(err error) bool {
+	if !apierrors.IsConflict(err) {
+		return false
+	}
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Kind != "resourcequotas"
+}
+
+// Record counts consecutive conflicts and returns the delay of the next try, which doubles with each,
+// since a watch may lag behind; 0 where there were too many, so that err is an error as any other. Every
+// other answer of the API server ends the count. isStale: the object has changed since it was read,
+// which says nothing about requests.
+func (t *ConflictTracker) Record(request reconcile.Request, err error, isStale bool) (delay time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case apierrors.IsConflict(err):
-		if t.inARow == nil {
-			t.inARow = map[reconcile.Request]int{}
+	case IsObjectConflict(err):
+		if t.consecutive == nil {
+			t.consecutive = map[reconcile.Request]int{}
 		}
-		t.inARow[request] = min(t.inARow[request]+1, maxConflicts+1)
-		return t.inARow[request] > maxConflicts
+		n := t.consecutive[request]
+		t.consecutive[request] = min(n+1, maxConflicts)
+		if n >= maxConflicts {
+			return 0
+		}
+		return ConflictRetryDelay << n
 	case !isStale:
-		delete(t.inARow, request)
+		delete(t.consecutive, request)
 	}
-	return false
+	return ConflictRetryDelay
 }
 
 // IsExhausted reports whether one more conflict of a request is one too many.
 func (t *ConflictTracker) IsExhausted(request reconcile.Request) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.inARow[request] >= maxConflicts
+	return t.consecutive[request] >= maxConflicts
 }

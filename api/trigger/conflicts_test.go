@@ -17,6 +17,7 @@ func TestConflictTracker(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
 	denied := fmt.Errorf("creating: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: 409, Message: "admission webhook denied the request"}})
 	stale, other := errors.New("changed since it was read"), errors.New("connection refused")
+	quota := apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("changed"))
 	five := []error{denied, denied, denied, denied, denied}
 	for name, tt := range map[string]struct {
 		answers []error
@@ -28,6 +29,7 @@ func TestConflictTracker(t *testing.T) {
 		"stale reads between":           {append(five[:5:5], stale, stale, denied), true},
 		"a success between":             {append(five[:5:5], nil, denied), false},
 		"another error between":         {append(five[:5:5], other, denied), false},
+		"over a quota":                  {[]error{quota, quota, quota, quota, quota, quota, quota}, false},
 		"stale reads only":              {[]error{stale, stale, stale, stale, stale, stale, stale}, false},
 		"again after one that lasted":   {append(five[:5:5], denied, denied), true},
 		"a success after one that last": {append(five[:5:5], denied, nil, denied), false},
@@ -37,15 +39,16 @@ func TestConflictTracker(t *testing.T) {
 			request, another := ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}}, ctrl.Request{NamespacedName: types.NamespacedName{Name: "b"}}
 			var lasts, expected bool
 			for _, err := range tt.answers {
-				expected = apierrors.IsConflict(err) && tracker.IsExhausted(request)
-				lasts = tracker.Record(request, err, errors.Is(err, stale))
+				expected = IsObjectConflict(err) && tracker.IsExhausted(request)
+				lasts = tracker.Record(request, err, errors.Is(err, stale)) == 0
 				assert.Equal(t, expected, lasts)
 			}
 			assert.Equal(t, tt.want, lasts)
-			assert.False(t, tracker.Record(another, denied, false), "each request has its own row")
+			assert.Equal(t, ConflictRetryDelay, tracker.Record(another, denied, false), "each request has its own count")
+			assert.Equal(t, 2*ConflictRetryDelay, tracker.Record(another, denied, false), "a watch may lag behind")
 			tracker.Record(request, nil, false)
 			tracker.Record(another, nil, false)
-			assert.Empty(t, tracker.inARow)
+			assert.Empty(t, tracker.consecutive)
 		})
 	}
 }

@@ -87,26 +87,26 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stream, printed, told, toldUnread := &events.Stream{}, 0, "", []string(nil)
+	stream, printed, lastNote, notedUnread := &events.Stream{}, 0, "", []string(nil)
 	for {
 		if err == nil {
 			for _, unread := range v.Unread {
-				if !slices.Contains(toldUnread, unread) {
+				if !slices.Contains(notedUnread, unread) {
 					e.printNote("%s", unread)
 				}
 			}
-			if len(toldUnread) > 0 && len(v.Unread) == 0 {
-				e.printNote("all is read again")
+			if len(notedUnread) > 0 && len(v.Unread) == 0 {
+				e.printNote("all events are read again")
 			}
 			news := stream.Next(v)
 			if err := e.printEvents(news, printed == 0); err != nil {
 				return err
 			}
 			printed += len(news)
-			told, toldUnread = "", v.Unread
-		} else if message := err.Error(); message != told && ctx.Err() == nil {
+			lastNote, notedUnread = "", v.Unread
+		} else if message := err.Error(); message != lastNote && ctx.Err() == nil {
 			e.printNote("%s; trying again", message)
-			told = message
+			lastNote = message
 		}
 		select {
 		case <-ctx.Done():
@@ -183,6 +183,9 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 	if fleetImage == nil || e.cluster != "" || e.live || e.Member != "" {
 		if member, err = e.ConnectMember(e.cluster); err != nil {
 			return nil, err
+		}
+		if fleetImage != nil && member.Context == hub.Context {
+			return nil, fmt.Errorf("%s is a FleetDiskImage of the hub, which the current context is: name the member with --cluster, or leave out --live", name)
 		}
 	}
 	if fleetImage == nil {

@@ -36,8 +36,8 @@ func TestEventsWhileAMemberIsUnread(t *testing.T) {
 		wantTold string
 	}{
 		"all is read":         {looks: []func() ([]events.Source, []string){both, both}, want: map[string]int{"Published": 1, "Imported": 1}},
-		"one read fails":      {looks: []func() ([]events.Source, []string){both, hubAlone("timeout"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nall is read again\n"},
-		"reads go on failing": {looks: []func() ([]events.Source, []string){hubAlone("timeout"), hubAlone("timeout"), hubAlone("refused"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nbergen: refused\nall is read again\n"},
+		"one read fails":      {looks: []func() ([]events.Source, []string){both, hubAlone("timeout"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nall events are read again\n"},
+		"reads go on failing": {looks: []func() ([]events.Source, []string){hubAlone("timeout"), hubAlone("timeout"), hubAlone("refused"), both}, want: map[string]int{"Published": 1, "Imported": 1}, wantTold: "bergen: timeout\nbergen: refused\nall events are read again\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

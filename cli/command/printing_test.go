@@ -30,7 +30,7 @@ func TestExitCodeOutlivesPrinting(t *testing.T) {
 		wantError string
 	}{
 		"a verdict, and no names":    {output: "name", code: exit.No, wantCode: exit.No, wantError: "the answer cannot be printed: -o name"},
-		"yes, and no names":          {output: "name", wantCode: exit.Unanswered, wantError: "it is done, but it cannot be printed: -o name"},
+		"yes, and no names":          {output: "name", wantCode: exit.Unanswered, wantError: "the command succeeded, but its output cannot be printed: -o name"},
 		"a verdict, and a full disk": {output: "json", broken: true, code: exit.Held, wantCode: exit.Held, wantError: "no space left on device"},
 		"a missing key":              {output: "jsonpath={.command}", code: exit.Held, wantCode: exit.Held},
 		"a missing key, and yes":     {output: "jsonpath={.command}"},

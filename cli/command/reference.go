@@ -22,7 +22,7 @@ func newReferenceCommand(root *cobra.Command) *cobra.Command {
 func writeReference(out io.Writer, root *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("<!-- Written by make generate. -->\n# kubectl ot\n\nEvery command prints this with `--help`. [kubectl ot](../cli.md) says what they are for.\n\n")
-	b.WriteString("Every command also has the flags of kubectl that are about the connection, as `--context`, `--namespace` and `--as`, and these. Which of `--cluster`, `--live` and `--member-context` a command uses stands with it; it refuses the others.\n\n")
+	b.WriteString("Every command also has the flags of kubectl that are about the connection, as `--context`, `--namespace` and `--as`, and these. Each command lists which of `--cluster`, `--live` and `--member-context` it uses, and refuses the others.\n\n")
 	var own []*pflag.Flag
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(ownFlags, f.Name) {

@@ -134,6 +134,17 @@ func (e *environment) askToGoOn(question string) error {
 	}
 }
 
+// renamedFields returns the fields of the images' names that differ.
+func renamedFields(a, b *v1alpha1.FleetDiskImage) (fields []string) {
+	if a.Spec.TargetNamespace != b.Spec.TargetNamespace {
+		fields = append(fields, "spec.targetNamespace")
+	}
+	if a.Spec.ImageName != b.Spec.ImageName {
+		fields = append(fields, "spec.imageName")
+	}
+	return fields
+}
+
 // changeRollout changes what is stored, not what was read once: another person's change that
 // comes in between is seen, and decided about again.
 func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
@@ -150,14 +161,14 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 		if c.ask != nil && !rollout.IsSameRollout(shown, img) {
 			return changedMeanwhile(img)
 		}
-		owner := ownership.FindOwner(img, c.fields...)
-		if owner != nil && !c.force {
-			return owner.Refusal("FleetDiskImage " + name)
-		}
 		base := img.DeepCopy()
 		action, err := c.do(img)
 		if err != nil {
 			return err
+		}
+		owner := ownership.FindOwner(base, append(renamedFields(base, img), c.fields...)...)
+		if owner != nil && !c.force {
+			return owner.Refusal("FleetDiskImage " + name)
 		}
 		if owner != nil {
 			action.Notes = append(action.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
@@ -238,7 +249,7 @@ downloaded.`,
 			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
 		if backTo != "" {
-			c.fields = []string{"spec.version", "spec.targetNamespace", "spec.imageName", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
+			c.fields = []string{"spec.version", "spec.template", "spec.overrides", "spec.rollout.paused", "spec.approvals"}
 			c.ask = func(a *rollout.Action) string {
 				return fmt.Sprintf("%s. Go back from %s to %s?", strings.Join(a.Notes, ". "), a.FromVersion, a.BackTo)
 			}
@@ -300,7 +311,7 @@ them: another source waits for another approval.`,
 // data.
 func (e *environment) showBeforeAsking(view render.View, yes bool) error {
 	if e.format.Screen() {
-		return e.show(view, exit.Yes)
+		return e.format.Write(e.Out, view, e.options())
 	}
 	if yes {
 		return nil

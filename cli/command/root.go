@@ -166,7 +166,7 @@ func endPrinted(code exit.Code, err error) error {
 	case err == nil:
 		return exit.With(code)
 	case code == exit.Yes:
-		return fmt.Errorf("the answer is yes, or it is done, but it cannot be printed: %w", err)
+		return fmt.Errorf("the command succeeded, but its output cannot be printed: %w", err)
 	default:
 		return exit.Because(code, fmt.Errorf("the answer cannot be printed: %w", err))
 	}

@@ -34,7 +34,7 @@ func (e *environment) checkScope(cmd *cobra.Command) error {
 	for _, name := range scopeFlags {
 		flag := cmd.Flags().Lookup(name)
 		switch {
-		case flag == nil || !flag.Changed:
+		case flag == nil || !flag.Changed, name == "live" && !e.live:
 		case !slices.Contains(used, name) && name != "live" && cmd.Flags().Lookup("clusters") != nil:
 			return fmt.Errorf("%s does not use --%s: name clusters with --clusters", cmd.CommandPath(), name)
 		case !slices.Contains(used, name):

@@ -154,6 +154,8 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 			c.Unknown = v1alpha1.ReasonNeverReported
 		case m.Status.SilentSince != nil:
 			c.Unknown = v1alpha1.ReasonSilent
+		case findUnknown(running[m.Name], queued[m.Name]) != "":
+			c.Unknown = findUnknown(running[m.Name], queued[m.Name])
 		case e.reportsForbidden && (isIdle(m) || len(running[m.Name])+len(queued[m.Name]) > 0):
 			c.Listed = newListed(m, running[m.Name], queued[m.Name])
 		case activity == nil && !isIdle(m):
@@ -231,6 +233,18 @@ func (e *environment) listTransfers(ctx context.Context, hub *connect.Cluster) (
 		unread += fmt.Sprintf(", and %d entries are not read", more)
 	}
 	return top.ByCluster(all.Running), top.ByCluster(all.Queued), unread, nil
+}
+
+// findUnknown returns why what is listed of a member may no longer be so; empty if it is.
+func findUnknown(lists ...[]readapi.Transfer) string {
+	for _, list := range lists {
+		for i := range list {
+			if list[i].Unknown != "" {
+				return list[i].Unknown
+			}
+		}
+	}
+	return ""
 }
 
 // newListed returns what the hub's kinds and its read API say of a member.

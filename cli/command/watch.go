@@ -68,8 +68,12 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 			return err
 		}
 		if content != shown {
-			if err := e.printChange(next.view, shown == ""); err != nil {
+			err := e.printChange(next.view, shown == "")
+			switch {
+			case err != nil && next.end:
 				return endPrinted(next.code, err)
+			case err != nil:
+				return err
 			}
 			shown = content
 		}
@@ -132,11 +136,12 @@ func (e *environment) watchScreen(ctx context.Context, first look, see func(cont
 			return fmt.Errorf("drawing on the terminal: %w", err)
 		}
 	}
-	if err := e.format.Write(e.Out, m.last.view, e.options()); err != nil {
-		return endPrinted(m.last.code, err)
-	}
-	if m.interrupted {
+	err := e.format.Write(e.Out, m.last.view, e.options())
+	switch {
+	case m.interrupted:
 		return exit.With(exit.Interrupted)
+	case err != nil:
+		return endPrinted(m.last.code, err)
 	}
 	return ended(ctx, m.last)
 }

@@ -88,7 +88,7 @@ func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
 			return nil, err
 		}
 		if isHub = name == hub; !isHub && !f.hubConnected.Load() {
-			return nil, fmt.Errorf("%s: is for the hub, context %s, and this asks context %s: leave it out, and put it into the kubeconfig, or name that context with --hub, too", strings.Join(given, ", "), orCurrent(hub), orCurrent(name))
+			return nil, fmt.Errorf("%s applies to the hub (context %s), and this command reads context %s: set the credential in the kubeconfig, or add --hub %s", strings.Join(given, ", "), orCurrent(hub), orCurrent(name), orCurrent(name))
 		}
 	}
 	return f.connect(name, isHub)

@@ -66,8 +66,8 @@ func TestCredentialsOfTheHubGoToNoMember(t *testing.T) {
 		wantError string
 	}{
 		"the kubeconfig's":                       {wantToken: "t"},
-		"of the current context":                 {args: []string{"--token", "given"}, wantError: "--token: is for the hub, context hub, and this asks context bergen: leave it out"},
-		"of another context":                     {args: []string{"--user", "bert", "--token", "given", "--member-context", "alone"}, wantError: "--token, --user: is for the hub, context hub, and this asks context alone"},
+		"of the current context":                 {args: []string{"--token", "given"}, wantError: "--token applies to the hub (context hub), and this command reads context bergen: set the credential in the kubeconfig"},
+		"of another context":                     {args: []string{"--user", "bert", "--token", "given", "--member-context", "alone"}, wantError: "--token, --user applies to the hub (context hub), and this command reads context alone"},
 		"of the current context, beside the hub": {args: []string{"--token", "given"}, askHub: true, wantToken: "t"},
 		"of another context, beside the hub":     {args: []string{"--token", "given", "--member-context", "alone"}, askHub: true, wantToken: "t"},
 		"the hub's server, beside the hub":       {args: []string{"--server", "https://hub2.example.com"}, askHub: true, wantToken: "t"},

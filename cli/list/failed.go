@@ -59,7 +59,7 @@ func (f *FailedImages) Finish() *List[Image] {
 		if f.namespace == "" && len(f.rows.query.Names) == 0 {
 			f.rows.NotListed = more
 		} else {
-			note = fmt.Sprintf("%d more have failed, which may be other ones. ", more) + note
+			note = fmt.Sprintf("%d more failed images are not listed. ", more) + note
 		}
 		notes = append(notes, note)
 	}
@@ -68,7 +68,7 @@ func (f *FailedImages) Finish() *List[Image] {
 		if n > maxNamedClusters {
 			named += fmt.Sprintf(" and %d more", n-maxNamedClusters)
 		}
-		notes = append(notes, "What has failed since is not known of "+named)
+		notes = append(notes, "There is no current report of "+named)
 	}
 	f.rows.Unread = strings.Join(notes, ". ")
 	return f.rows

@@ -38,9 +38,9 @@ func TestFailedImages(t *testing.T) {
 		"all":                      {members: []*v1alpha1.MemberCluster{failing("lab", 2, "centos", "debian")}, want: []string{"centos", "debian"}},
 		"of a namespace":           {members: []*v1alpha1.MemberCluster{failing("lab", 2, "centos", "debian")}, namespace: "vmdi-debian", want: []string{"debian"}},
 		"not all are listed":       {members: []*v1alpha1.MemberCluster{failing("lab", 7, "centos")}, want: []string{"centos"}, wantNotListed: 6, wantUnread: first},
-		"nor of the namespace":     {members: []*v1alpha1.MemberCluster{failing("lab", 7, "centos")}, namespace: "vmdi-debian", wantUnread: "6 more have failed, which may be other ones. " + first},
+		"nor of the namespace":     {members: []*v1alpha1.MemberCluster{failing("lab", 7, "centos")}, namespace: "vmdi-debian", wantUnread: "6 more failed images are not listed. " + first},
 		"a name that is well":      {members: []*v1alpha1.MemberCluster{failing("lab", 1, "centos")}, query: list.Query{Names: []string{"centos", "ubuntu"}}, want: []string{"centos"}, wantUnread: "No failed image that is listed has the name ubuntu"},
-		"a cluster that is silent": {members: []*v1alpha1.MemberCluster{silent("edge-3")}, want: []string{"debian"}, wantUnread: "What has failed since is not known of edge-3"},
+		"a cluster that is silent": {members: []*v1alpha1.MemberCluster{silent("edge-3")}, want: []string{"debian"}, wantUnread: "There is no current report of edge-3"},
 		"none":                     {members: []*v1alpha1.MemberCluster{failing("lab", 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,5 +65,5 @@ func TestFailedImages(t *testing.T) {
 	for i := range 7 {
 		many.AddMember(silent(fmt.Sprintf("edge-%d", i)))
 	}
-	assert.Equal(t, "What has failed since is not known of edge-0, edge-1, edge-2, edge-3, edge-4 and 2 more", many.Finish().Unread)
+	assert.Equal(t, "There is no current report of edge-0, edge-1, edge-2, edge-3, edge-4 and 2 more", many.Finish().Unread)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // TestViewsHaveNames reads the sources: -o name of a verb with effects, or with a verdict, must not
-// fail once it has done its work. Views without names only read, of no one object.
+// fail once it has done its work. Views without names read, and are not about single objects.
 func TestViewsHaveNames(t *testing.T) {
 	wantNone := []string{"events.Events", "fleetpolicy.Show", "join.Acceptance", "status.Status", "top.Top", "versions.Versions"}
 	methods := map[string][]string{}

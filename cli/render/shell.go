@@ -22,8 +22,8 @@ func FormatCommand(format string, words ...string) string {
 }
 
 // ShellWord returns a word of a command line, quoted where a shell would see more in it. What is not
-// seen is escaped, and what would be a flag becomes a name that nothing has. ui/src/shellword.ts does
-// the same.
+// seen is escaped, and what would be a flag becomes a name that nothing has. ui/src/shellword.ts is its
+// counterpart.
 func ShellWord(word string) string {
 	word = strings.ToValidUTF8(word, string(utf8.RuneError))
 	if strings.HasPrefix(word, "-") {

@@ -164,7 +164,8 @@ func (e *evaluation) findCurrentWave() {
 		if !e.versionChanged {
 			w.doneAt = previousDoneAt(e.Image.Status.Waves, w.name)
 		}
-		if w.doneAt == nil {
+		// While none is selected, clusters go on by their plans: their waves are not done by that.
+		if w.doneAt == nil && len(e.placed) > 0 {
 			w.doneAt = toStoredTime(e.Now)
 		}
 	}

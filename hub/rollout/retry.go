@@ -58,9 +58,10 @@ func (e *evaluation) selectsForRetry(c *placedCluster) bool {
 	return r != nil && (len(r.Clusters) == 0 || slices.Contains(r.Clusters, c.Name))
 }
 
-// observeRetry stores that all failed clusters have the token.
+// observeRetry stores that all failed clusters have the token. While none is selected, it is not known
+// which have failed.
 func (e *evaluation) observeRetry() {
-	if e.isRetryNew() && e.unplannedRetries == 0 {
+	if e.isRetryNew() && e.unplannedRetries == 0 && len(e.placed) > 0 {
 		e.status.ObservedRetry = e.Image.Spec.Retry.Token
 	}
 }

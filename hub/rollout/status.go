@@ -24,16 +24,16 @@ func (e *evaluation) updateCounts() {
 		w := &e.waves[i]
 		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
 	}
-	if e.counts.Succeeded > 0 {
-		e.version.Succeeded = true
-	}
 	succeeded := int32(0)
 	if !e.versionChanged {
 		e.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
 	}
-	if e.counts.Succeeded > succeeded {
+	// Those that are selected again have not succeeded now.
+	wasHeld := old.Reason == v1alpha1.ReasonNoClusters && e.status.LastSuccessAt != nil
+	if e.counts.Succeeded > succeeded && !wasHeld {
 		e.status.LastSuccessAt = toStoredTime(e.Now)
 	}
+	e.version.Succeeded = e.version.Succeeded || e.status.LastSuccessAt != nil
 	e.updateExpectedAt()
 	e.status.Failing = e.failingClusters()
 	e.status.Blocked = e.blockedClusters()

@@ -257,6 +257,30 @@ func TestPlacementOfNoClusterChangesNoPlan(t *testing.T) {
 	assert.True(t, d.NoneSelected)
 }
 
+// While none is selected, clusters import by their plans: no wave is done by that, no retry is over, and
+// those that are selected again have not succeeded just then.
+func TestPlacementOfNoClusterEndsNothing(t *testing.T) {
+	v := newView(newUbuntu(), "canary=PF eu=.S")
+	before := decideAndCheck(t, v)
+	require.Nil(t, before.Status.Waves[0].DoneAt)
+	placement := v.Image.Spec.Placement
+	v = advanceView(v, before, time.Minute)
+	v.Image.Spec.Retry = &v1alpha1.RetryRequest{Token: "again"}
+	v.Image.Spec.Placement = v1alpha1.Placement{ClusterNames: []string{"nobody"}}
+	held := decideAndCheck(t, v)
+	for _, wave := range held.Status.Waves {
+		assert.Nil(t, wave.DoneAt, wave.Name)
+	}
+	assert.Empty(t, held.Status.ObservedRetry)
+	assert.Equal(t, before.Status.LastSuccessAt, held.Status.LastSuccessAt)
+	v = advanceView(v, held, time.Minute)
+	v.Image.Spec.Placement = placement
+	after := decideAndCheck(t, v)
+	assert.Nil(t, after.Status.Waves[0].DoneAt)
+	assert.Equal(t, before.Status.LastSuccessAt, after.Status.LastSuccessAt)
+	assert.True(t, after.Status.Versions[0].Succeeded)
+}
+
 func TestNameConflictStartsNothing(t *testing.T) {
 	v := newView(newUbuntu(), "canary=SS eu=.")
 	v.Conflict = "jammy"

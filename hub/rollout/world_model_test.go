@@ -128,7 +128,7 @@ func (w *world) expectedStarts(m *model) (start []string) {
 			if current == "" {
 				current = wave
 			}
-		case w.done[wave].IsZero():
+		case w.done[wave].IsZero() && m.expectedCounts("") > 0:
 			w.done[wave] = w.now
 		}
 	}

@@ -22,8 +22,8 @@ func TestLastingConflictBacksOff(t *testing.T) {
 	accepting := p.Client
 	p.Client = interceptor.NewClient(accepting.(client.WithWatch), interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return denial }})
 	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(p.img)}
-	for range 5 {
-		assert.Equal(t, trigger.ConflictRetryDelay, p.mustReconcile().RequeueAfter, "the next read may solve it")
+	for n := range 5 {
+		assert.Equal(t, trigger.ConflictRetryDelay<<n, p.mustReconcile().RequeueAfter, "the next read may solve it")
 	}
 	for range 2 {
 		_, err := p.Reconcile(t.Context(), request)

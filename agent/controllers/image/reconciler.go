@@ -126,9 +126,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		err = r.apply(ctx, img, decision)
 	}
-	lasts := r.conflicts.Record(req, err, isConflict(err))
+	delay := r.conflicts.Record(req, err, isConflict(err))
 	if err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, func(err error) bool { return isConflict(err) && !lasts })
+		return trigger.Result(ctx, err, delay, func(err error) bool { return isConflict(err) && delay > 0 })
 	}
 	return ctrl.Result{RequeueAfter: decision.RequeueAfter}, nil
 }

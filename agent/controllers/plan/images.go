@@ -96,7 +96,7 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 	}
 	began := time.Now()
 	if p.writes.Skips(want.Namespace, began) {
-		if p.before[key].State == v1alpha1.PlanItemApplied { // it no longer is
+		if p.before[key].Revision != want.Spec.Revision() || existing == nil { // what was reported is no longer so
 			p.setReport(want, plan.PostponedReport())
 		} else {
 			p.keepReport(want, plan.PostponedReport())

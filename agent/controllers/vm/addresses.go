@@ -46,7 +46,7 @@ func (r *Reconciler) addressEventHandler() handler.EventHandler {
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			before, after := e.ObjectOld.(*v1alpha1.VirtualMachine), e.ObjectNew.(*v1alpha1.VirtualMachine)
-			if before.UID != after.UID { // a watch that began anew tells of both at once
+			if before.UID != after.UID { // after a relist, one update event covers both objects
 				enqueue(ctx, before, nil, q)
 				before = nil
 			}

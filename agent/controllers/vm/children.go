@@ -54,23 +54,29 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // recurs where the agent may not change owners.
 func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	obj := v.obj
+	// What fails keeps no machine from being stopped; a start waits.
+	failed := func(child childObject, err error) (childObject, error) {
+		if d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) {
+			err = errors.Join(err, r.setRunStrategy(ctx, obj, d.RunStrategy))
+		}
+		return child, err
+	}
 	for _, target := range d.Adopt {
 		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			v.refusal = err
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
-			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err
+			return failed(childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err)
 		}
 	}
 	if d.CreateImage != nil {
 		if err := r.Create(ctx, d.CreateImage, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-			return childImage, err
+			return failed(childImage, err)
 		}
 	}
-	if child, err := r.applyDisksAndSecret(ctx, v, d); err != nil {
-		if child != childSecret && d.RunStrategy == v1alpha1.RunStrategy(kubevirtv1.RunStrategyHalted) { // a start waits for the disks
-			err = errors.Join(err, r.setRunStrategy(ctx, obj, d.RunStrategy))
-		}
+	if child, err := r.applyDisksAndSecret(ctx, v, d); err != nil && child != childSecret {
+		return failed(child, err)
+	} else if err != nil {
 		return child, err
 	}
 	if d.ApplyKubeVirtVM != nil {

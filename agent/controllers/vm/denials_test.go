@@ -148,17 +148,17 @@ func TestWebhookDenialCostsFewRequests(t *testing.T) {
 	}
 }
 
-// TestConflictsAreRetriedAtOnce: those of an object are solved by the next read.
-func TestConflictsAreRetriedAtOnce(t *testing.T) {
+// TestFewConflictsAreRetriedSoon: the next read solves those of an object, once the watch has caught up.
+func TestFewConflictsAreRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDenyingCluster(t)
 		stale := func() error { return fmt.Errorf("stale: %w", errObjectChanged) }
 		for range 10 {
-			for _, answer := range []func() error{newDenial(409), newDenial(409), newDenial(409), newDenial(409), newDenial(409), stale} {
+			for n, answer := range []func() error{newDenial(409), newDenial(409), newDenial(409), newDenial(409), newDenial(409), stale} {
 				d.answer = answer
 				next, err := d.reconcile()
 				require.NoError(t, err)
-				assert.Equal(t, trigger.ConflictRetryDelay, next)
+				assert.Equal(t, trigger.ConflictRetryDelay<<(n%5), next)
 				assert.Empty(t, d.machine().Status.Phase, "nothing is reported")
 			}
 			d.answer = func() error { return context.Canceled } // nor is this, which ends the row

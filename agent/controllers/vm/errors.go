@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -22,12 +23,7 @@ func (e *reportedError) Unwrap() error { return e.error }
 // isConflict reports whether an object differs from what the decision was based on. A
 // conflict over a ResourceQuota does not count: no event of the machine follows it.
 func isConflict(err error) bool {
-	if !apierrors.IsConflict(err) {
-		return errors.Is(err, errObjectChanged)
-	}
-	var status apierrors.APIStatus
-	details := errors.As(err, &status) && status.Status().Details != nil
-	return !details || status.Status().Details.Kind != "resourcequotas"
+	return trigger.IsObjectConflict(err) || errors.Is(err, errObjectChanged)
 }
 
 // refusalReason returns the reason of an error that recurs until a person or another object

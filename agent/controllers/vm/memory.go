@@ -20,8 +20,9 @@ type memory struct {
 
 type machineMemory struct {
 	secret vm.AppliedSecret
-	// statusStoredAt is when the status was stored last.
-	statusStoredAt time.Time
+	// statusStoredAt is when the status was stored last, messageStoredAt when that changed the message
+	// of Ready or SpecAdjusted.
+	statusStoredAt, messageStoredAt time.Time
 }
 
 func (m *memory) get(machine types.NamespacedName) machineMemory {
@@ -45,8 +46,13 @@ func (m *memory) setSecret(machine types.NamespacedName, secret vm.AppliedSecret
 	m.change(machine, func(remembered *machineMemory) { remembered.secret = secret })
 }
 
-func (m *memory) setStatusStored(machine types.NamespacedName, at time.Time) {
-	m.change(machine, func(remembered *machineMemory) { remembered.statusStoredAt = at })
+func (m *memory) setStatusStored(machine types.NamespacedName, at time.Time, messageChanged bool) {
+	m.change(machine, func(remembered *machineMemory) {
+		remembered.statusStoredAt = at
+		if messageChanged {
+			remembered.messageStoredAt = at
+		}
+	})
 }
 
 func (m *memory) forget(machine types.NamespacedName) {

@@ -97,11 +97,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	v := &visit{obj: obj}
 	result, err := r.reconcile(ctx, v)
-	lasts := r.conflicts.Record(req, err, errors.Is(err, errObjectChanged))
+	delay := r.conflicts.Record(req, err, errors.Is(err, errObjectChanged))
 	var reported *reportedError
 	switch {
-	case !errors.As(err, &reported) && isConflict(err) && !lasts:
-		return ctrl.Result{RequeueAfter: trigger.ConflictRetryDelay}, nil
+	case !errors.As(err, &reported) && isConflict(err) && delay > 0:
+		return ctrl.Result{RequeueAfter: delay}, nil
 	case err == nil && v.refusal != nil:
 		return ctrl.Result{}, &trigger.Refusal{Err: v.refusal, RetryAfter: result.RequeueAfter}
 	}
@@ -221,7 +221,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, obj *v1alpha1.VirtualMach
 	} else if err != nil {
 		return false, fmt.Errorf("updating status of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, err)
 	}
-	r.memory.setStatusStored(name, time.Now())
+	r.memory.setStatusStored(name, time.Now(), vm.MessageChanged(before.Conditions, obj.Status.Conditions))
 	r.recordEvents(obj, before)
 	return true, nil
 }

@@ -42,7 +42,7 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 	r.started.Do(func() { r.startedAt = time.Now() })
 	remembered := r.memory.get(client.ObjectKeyFromObject(obj))
 	v := vm.View{
-		Now: time.Now(), VM: obj, LateWrites: max(0, lateWriteLimit-time.Since(r.startedAt)), AppliedSecret: remembered.secret, StatusStoredAt: remembered.statusStoredAt,
+		Now: time.Now(), VM: obj, LateWrites: max(0, lateWriteLimit-time.Since(r.startedAt)), AppliedSecret: remembered.secret, MessageStoredAt: remembered.messageStoredAt,
 		CDIServed: r.Kinds.IsServed(image.DataVolumeGVK), KubeVirtServed: r.Kinds.IsServed(kubevirt.VirtualMachineGVK),
 	}
 	var err error

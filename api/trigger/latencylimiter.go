@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// lateFailure is how long a reconcile takes at least that something held up.
-	lateFailure = 3 * time.Second
+	// lateAnswer is longer than a request, or a reconcile, takes that nothing holds up.
+	lateAnswer = 3 * time.Second
 	// A reconcile that failed late is repeated after minLateDelay, which doubles with each further
 	// one, up to maxLateDelay.
 	minLateDelay = MaxRetryDelay
@@ -74,7 +74,7 @@ func (l *LatencyLimiter) Limit(r reconcile.Reconciler) reconcile.Reconciler {
 func (l *LatencyLimiter) record(request reconcile.Request, err error, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil || took < lateFailure {
+	if err == nil || took < lateAnswer {
 		delete(l.delays, request)
 		return
 	}

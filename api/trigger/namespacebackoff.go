@@ -15,9 +15,7 @@ const (
 	// A namespace waits after a failure, from minNamespaceDelay to maxNamespaceDelay, and after a late
 	// one from maxNamespaceDelay to maxLateDelay: the worker waits for each.
 	minNamespaceDelay = 20 * time.Millisecond
-	maxNamespaceDelay = 30 * time.Second
-	// lateAnswer is longer than an API server takes that nothing holds up.
-	lateAnswer = 3 * time.Second
+	maxNamespaceDelay = MaxRetryDelay
 	// forgetAfter is how long after its wait a failure counts that no other request followed.
 	forgetAfter = time.Hour
 )

@@ -59,6 +59,9 @@ func (b *NamespaceBackoff) StartReconcile(now time.Time) {
 // InTurn returns a list in the order in which its objects have their turn. Where nothing fails, that
 // is the order of the list.
 func InTurn[T any](b *NamespaceBackoff, list []T, nameOf func(T) (namespace, name string)) []T {
+	if len(b.waiting) == 0 {
+		return list
+	}
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(x, y T) int {
 		namespace, name := nameOf(x)

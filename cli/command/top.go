@@ -146,7 +146,7 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 		if m.Status.Transfers != nil {
 			c.Granted = &m.Status.Transfers.Granted
 		}
-		activity := activities[v1alpha1.MemberNamespacePrefix+m.Name]
+		activity, unknown := activities[v1alpha1.MemberNamespacePrefix+m.Name], findUnknown(running[m.Name], queued[m.Name])
 		switch {
 		case m.Spec.Quarantine != nil:
 			c.Unknown = v1alpha1.ReasonQuarantined
@@ -154,8 +154,8 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 			c.Unknown = v1alpha1.ReasonNeverReported
 		case m.Status.SilentSince != nil:
 			c.Unknown = v1alpha1.ReasonSilent
-		case findUnknown(running[m.Name], queued[m.Name]) != "":
-			c.Unknown = findUnknown(running[m.Name], queued[m.Name])
+		case unknown != "":
+			c.Unknown = unknown
 		case e.reportsForbidden && (isIdle(m) || len(running[m.Name])+len(queued[m.Name]) > 0):
 			c.Listed = newListed(m, running[m.Name], queued[m.Name])
 		case activity == nil && !isIdle(m):

@@ -418,7 +418,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 // Few answers are computed at a time, whatever is asked for, and a caller that is gone waits for
 // none.
 func TestRenderingIsBounded(t *testing.T) {
-	for name, e := range map[string]endpoint{"remembered": {remembered: true}, "live": {}} {
+	for name, e := range map[string]endpoint{"remembered": {remembered: true}, "live": {reads: true}} {
 		t.Run(name, func(t *testing.T) {
 			f := newTestFleet(t, "a")
 			var busy, most atomic.Int32

@@ -121,12 +121,12 @@ func (r *renderedAnswers) limitOf(e endpoint, path string) chan struct{} {
 		r.rendering, r.reading, r.grouping = make(chan struct{}, maxRendering), make(chan struct{}, maxReading), make(chan struct{}, maxGrouping)
 	}
 	switch {
-	case e.remembered:
-		return r.rendering
 	case path == pruneGroupsPath:
 		return r.grouping
-	default:
+	case e.reads:
 		return r.reading
+	default:
+		return r.rendering
 	}
 }
 

@@ -115,39 +115,42 @@ type endpoint struct {
 	parameters []string
 	// remembered: the answer depends on what Changes counts alone.
 	remembered bool
+	// reads: the answer may read objects live. Invariant: it takes none of the slots of answers
+	// from memory, which an API server that answers late must not hold up.
+	reads bool
 }
 
 func (a *API) endpoints() map[string]endpoint {
 	return map[string]endpoint{
-		root + "summary":     {a.getSummary, []string{}, true},
-		root + "why":         {a.explainImage, []string{"cluster", "namespace", "name"}, true},
-		root + "matrix":      {a.getMatrix, []string{"rows", "images", "cols", "selector", "group", "since"}, true},
-		root + "search":      {a.search, []string{"q"}, false},
-		root + "history":     {a.getHistory, []string{"series", "by", "window", "points", "clusters", "limit"}, true},
-		root + "policy":      {a.getPolicy, []string{}, false},
-		root + "transfers":   {a.listTransfers, []string{"state", "cluster", "source", "search", "sort", "offset", "limit"}, true},
-		root + "blastradius": {a.getBlastRadius, []string{"policy", "limit"}, true},
+		root + "summary":     {answer: a.getSummary, parameters: []string{}, remembered: true},
+		root + "why":         {answer: a.explainImage, parameters: []string{"cluster", "namespace", "name"}, remembered: true, reads: true},
+		root + "matrix":      {answer: a.getMatrix, parameters: []string{"rows", "images", "cols", "selector", "group", "since"}, remembered: true},
+		root + "search":      {answer: a.search, parameters: []string{"q"}},
+		root + "history":     {answer: a.getHistory, parameters: []string{"series", "by", "window", "points", "clusters", "limit"}, remembered: true},
+		root + "policy":      {answer: a.getPolicy, parameters: []string{}, reads: true},
+		root + "transfers":   {answer: a.listTransfers, parameters: []string{"state", "cluster", "source", "search", "sort", "offset", "limit"}, remembered: true},
+		root + "blastradius": {answer: a.getBlastRadius, parameters: []string{"policy", "limit"}, remembered: true},
 
-		root + "members":            {a.listMembers, []string{"search", "state", "selector", "sort", "order", "offset", "limit", "after"}, true},
-		root + "members/detail":     {a.getMember, []string{"member"}, true},
-		root + "members/images":     {a.listMemberImages, []string{"member", "page"}, false},
-		root + "members/quarantine": {a.getQuarantine, []string{"member"}, false},
-		root + "images":             {a.listImages, []string{"search", "sort", "order", "offset", "limit", "after"}, true},
-		root + "images/versions":    {a.listFleetImages, []string{"name", "search", "offset", "limit"}, true},
-		root + "images/clusters":    {a.listImageClusters, []string{"name", "version", "state", "unreferenced", "search", "offset", "limit"}, false},
-		root + "images/detail":      {a.getImage, []string{"source", "offset", "limit"}, true},
+		root + "members":            {answer: a.listMembers, parameters: []string{"search", "state", "selector", "sort", "order", "offset", "limit", "after"}, remembered: true},
+		root + "members/detail":     {answer: a.getMember, parameters: []string{"member"}, remembered: true},
+		root + "members/images":     {answer: a.listMemberImages, parameters: []string{"member", "page"}, reads: true},
+		root + "members/quarantine": {answer: a.getQuarantine, parameters: []string{"member"}, reads: true},
+		root + "images":             {answer: a.listImages, parameters: []string{"search", "sort", "order", "offset", "limit", "after"}, remembered: true},
+		root + "images/versions":    {answer: a.listFleetImages, parameters: []string{"name", "search", "offset", "limit"}, remembered: true},
+		root + "images/clusters":    {answer: a.listImageClusters, parameters: []string{"name", "version", "state", "unreferenced", "search", "offset", "limit"}, reads: true},
+		root + "images/detail":      {answer: a.getImage, parameters: []string{"source", "offset", "limit"}, remembered: true},
 
-		root + "rollouts":          {a.listRollouts, []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, true},
-		root + "rollouts/detail":   {a.getRollout, []string{"name"}, true},
-		root + "rollouts/reach":    {a.getReach, []string{"name", "wave"}, true},
-		root + "rollouts/clusters": {a.listRolloutClusters, []string{"name", "state", "wave", "offset", "limit", "after"}, true},
-		root + "rollouts/owners":   {a.getRolloutOwners, []string{"name"}, false},
+		root + "rollouts":          {answer: a.listRollouts, parameters: []string{"search", "phase", "sort", "order", "offset", "limit", "after"}, remembered: true},
+		root + "rollouts/detail":   {answer: a.getRollout, parameters: []string{"name"}, remembered: true},
+		root + "rollouts/reach":    {answer: a.getReach, parameters: []string{"name", "wave"}, remembered: true, reads: true},
+		root + "rollouts/clusters": {answer: a.listRolloutClusters, parameters: []string{"name", "state", "wave", "offset", "limit", "after"}, remembered: true},
+		root + "rollouts/owners":   {answer: a.getRolloutOwners, parameters: []string{"name"}, reads: true},
 
-		root + "prunereports":        {a.listPruneReports, []string{"name", "sort", "limit", "after"}, true},
-		pruneGroupsPath:              {a.groupPruneRows, []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, false},
-		root + "prunereports/rows":   {a.listPruneRows, []string{"report", "cluster", "verdict", "format", "limit", "after"}, false},
-		root + "imageprunes":         {a.listPrunes, []string{"name", "report", "sort", "limit", "after"}, true},
-		root + "imageprunes/targets": {a.listPruneTargets, []string{"prune", "state", "limit", "after"}, false},
+		root + "prunereports":        {answer: a.listPruneReports, parameters: []string{"name", "sort", "limit", "after"}, remembered: true},
+		pruneGroupsPath:              {answer: a.groupPruneRows, parameters: []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, reads: true},
+		root + "prunereports/rows":   {answer: a.listPruneRows, parameters: []string{"report", "cluster", "verdict", "format", "limit", "after"}, reads: true},
+		root + "imageprunes":         {answer: a.listPrunes, parameters: []string{"name", "report", "sort", "limit", "after"}, remembered: true},
+		root + "imageprunes/targets": {answer: a.listPruneTargets, parameters: []string{"prune", "state", "limit", "after"}, reads: true},
 	}
 }
 

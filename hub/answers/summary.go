@@ -217,7 +217,7 @@ func findNewestReport(reports []v1alpha1.PruneReport) *readapi.PruneSummary {
 		if r.Spec.Schedule != "" || r.Status.Phase != v1alpha1.PruneReportComplete || r.Status.CompletedAt == nil {
 			continue
 		}
-		if newest == nil || newest.Status.CompletedAt.Before(r.Status.CompletedAt) {
+		if newest == nil || compareCompleted(newest, r) < 0 {
 			newest = r
 		}
 	}
@@ -230,8 +230,17 @@ func findNewestReport(reports []v1alpha1.PruneReport) *readapi.PruneSummary {
 	}
 }
 
+// compareCompleted compares reports by when they were completed, then by name: a cache lists
+// them in any order.
+func compareCompleted(a, b *v1alpha1.PruneReport) int {
+	return cmp.Or(a.Status.CompletedAt.Compare(b.Status.CompletedAt.Time), strings.Compare(a.Name, b.Name))
+}
+
+// attentionKinds sorts what needs a person.
+var attentionKinds = []string{"ConfigMap", "FleetDiskImage", "MemberCluster", "PruneReport", "ImagePrune"}
+
 // findAttention lists what waits for a person: a refused policy, rollouts that wait for
-// approval or are paused, and whatever is Stalled.
+// approval or are paused, and whatever is Stalled, by kind and name.
 func findAttention(f *Fleet) (all readapi.AttentionSummary) {
 	var items []readapi.Attention
 	if f.Policy.Refused {
@@ -263,6 +272,9 @@ func findAttention(f *Fleet) (all readapi.AttentionSummary) {
 			items = append(items, readapi.Attention{Kind: "ImagePrune", Name: p.Name, Reason: p.Status.Reason, Message: shorten(p.Status.Message)})
 		}
 	}
+	slices.SortFunc(items, func(a, b readapi.Attention) int {
+		return cmp.Or(cmp.Compare(slices.Index(attentionKinds, a.Kind), slices.Index(attentionKinds, b.Kind)), strings.Compare(a.Name, b.Name))
+	})
 	all.Total, all.Items = len(items), firstOf(items, readapi.MaxSummaryAttention)
 	return all
 }

@@ -3,6 +3,7 @@ package answers_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,41 @@ func TestUnobservedRolloutIsUnknown(t *testing.T) {
 	}, s.Rollouts)
 	assert.Len(t, s.Attention.Items, 1)
 	assert.Equal(t, "done", s.Attention.Items[0].Name)
+}
+
+// A cache lists objects in any order: which of them a summary names does not change with it.
+func TestSummaryHasNoOrderOfItsOwn(t *testing.T) {
+	stalled := []metav1.Condition{condition(v1alpha1.ConditionStalled, metav1.ConditionTrue), condition(v1alpha1.ConditionReady, metav1.ConditionFalse)}
+	completed := metav1.NewTime(now)
+	var f answers.Fleet
+	for i := range 4 {
+		name := fmt.Sprintf("object-%d", i)
+		m := v1alpha1.MemberCluster{}
+		m.Name, m.Status.Conditions = name, stalled
+		f.Members = append(f.Members, m)
+		f.Images = append(f.Images, *apitest.FleetDiskImage(name).WithGeneration(1).WithStatus(v1alpha1.FleetDiskImageStatus{ObservedGeneration: 1, Reason: v1alpha1.ReasonAwaitingApproval}).Obj())
+		r := v1alpha1.PruneReport{}
+		r.Name, r.Status.Phase, r.Status.CompletedAt, r.Status.Conditions = name, v1alpha1.PruneReportComplete, &completed, stalled
+		f.Reports = append(f.Reports, r)
+		p := v1alpha1.ImagePrune{}
+		p.Name, p.Status.Conditions = name, stalled
+		f.Prunes = append(f.Prunes, p)
+	}
+	want := answers.Summarize(&f)
+	var named []string
+	for _, item := range want.Attention.Items {
+		named = append(named, item.Kind+" "+item.Name)
+	}
+	assert.Equal(t, []string{
+		"FleetDiskImage object-0", "FleetDiskImage object-1", "FleetDiskImage object-2", "FleetDiskImage object-3",
+		"MemberCluster object-0", "MemberCluster object-1", "MemberCluster object-2", "MemberCluster object-3",
+		"PruneReport object-0", "PruneReport object-1",
+	}, named)
+	slices.Reverse(f.Members)
+	slices.Reverse(f.Images)
+	slices.Reverse(f.Reports)
+	slices.Reverse(f.Prunes)
+	assert.Equal(t, want, answers.Summarize(&f))
 }
 
 // The report that was completed last says what can go.

@@ -23,7 +23,7 @@ const (
 
 // Comparison is what would change if a policy replaced the active one.
 type Comparison struct {
-	// Refused are members whose overrides contradict each other, and OverBudget what
+	// Refused are members whose overrides contradict each other, by name, and OverBudget what
 	// exceeds the fleet-wide budget: with any of them the policy would not come into force.
 	Refused, OverBudget []apipolicy.KeyError
 	// Members in total; Gain and Lose are those with more and less concurrency.
@@ -34,7 +34,7 @@ type Comparison struct {
 	Changed []ChangedMember
 	// BudgetChange describes what changes of the fleet-wide budget; empty for nothing.
 	BudgetChange string
-	// Held members run less than planned, by their own policy ConfigMap.
+	// Held members run less than planned, by their own policy ConfigMap; by name.
 	Held []string
 	// Unmatched overrides select no member.
 	Unmatched []string
@@ -92,6 +92,8 @@ func (c *ChangedMember) Delta() int64 { return c.Then.Effective - c.Now.Effectiv
 // none. What a member's own ConfigMap holds back is neither gained nor counted.
 func Compare(now, then *Policy, members []Member, at time.Time) Comparison {
 	c := Comparison{Members: len(members)}
+	// A cache lists members in any order: the first that are named have to stay the same.
+	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	nowPolicies, thenPolicies := parsedPolicies{}, parsedPolicies{}
 	for _, m := range members {
 		before := map[string]string{}
@@ -126,7 +128,6 @@ func Compare(now, then *Policy, members []Member, at time.Time) Comparison {
 			c.Changed = append(c.Changed, changed)
 		}
 	}
-	slices.SortFunc(c.Changed, func(a, b ChangedMember) int { return strings.Compare(a.Name, b.Name) })
 	c.OverBudget = then.validateSafeShares(members)
 	c.BudgetChange, c.FleetWindows = describeBudgetChange(now, then), then.describeFleetWindows(at)
 	c.Unmatched = then.unmatchedOverrides(members)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -75,6 +77,33 @@ oslo: maxRetryBackoff: 40m0s is less than retryBackoffDuration, 50m0s (override 
 			}
 			got := policy.Preview(tt.now, mustParse(t, tt.then), members, time.Now())
 			assert.Equal(t, strings.TrimPrefix(tt.want, "\n"), got)
+		})
+	}
+}
+
+// A cache lists members in any order: which of them a comparison names does not change with it.
+func TestComparisonHasNoOrderOfItsOwn(t *testing.T) {
+	own := int32(1)
+	var members []policy.Member
+	for i := range 30 {
+		members = append(members, policy.Member{Name: fmt.Sprintf("m%02d", i), Labels: map[string]string{"edge": "true"}, OwnConcurrency: &own})
+	}
+	reversed := slices.Clone(members)
+	slices.Reverse(reversed)
+	inForce := mustParse(t, data{"concurrency": "4"})
+	for name, then := range map[string]data{
+		"held": {"concurrency": "3"},
+		"refused": {"overrides": `
+- {selector: {matchLabels: {edge: "true"}}, retryBackoffDuration: 50m}
+- {selector: {matchExpressions: [{key: edge, operator: Exists}]}, maxRetryBackoff: 40m}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := policy.Compare(inForce, mustParse(t, then), members, time.Now())
+			require.Len(t, members, len(c.Held)+len(c.Refused))
+			assert.True(t, slices.IsSorted(c.Held))
+			assert.True(t, slices.IsSortedFunc(c.Refused, func(a, b apipolicy.KeyError) int { return strings.Compare(a.Key, b.Key) }))
+			assert.Equal(t, c, policy.Compare(inForce, mustParse(t, then), reversed, time.Now()))
+			assert.Equal(t, "m29", reversed[0].Name, "members of a caller are not sorted in place")
 		})
 	}
 }

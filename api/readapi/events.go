@@ -15,7 +15,8 @@ const (
 	TopicRollouts Topic = "rollouts"
 	// TopicPrunes: prunereports, imageprunes, summary.
 	TopicPrunes Topic = "prunes"
-	// TopicTransfers: transfers, why, history, summary.
+	// TopicTransfers: transfers, why, history, members, summary. It is sent at least once a
+	// minute, and stands for the times of the last reports, too.
 	TopicTransfers Topic = "transfers"
 	// TopicPolicy: members, why, blastradius, summary.
 	TopicPolicy Topic = "policy"

@@ -103,7 +103,8 @@ func (w *Watcher) markChanges(topic readapi.Topic) toolscache.ResourceEventHandl
 }
 
 // isHeartbeat reports whether an update of a MemberCluster says only that it reported, as
-// each does every minute.
+// each does every minute. Readers learn of it by TopicTransfers, which each sample marks: a
+// topic for each heartbeat would have all of them ask without a pause.
 func isHeartbeat(before, after any) bool {
 	a, isMember := before.(*v1alpha1.MemberCluster)
 	b, wasMember := after.(*v1alpha1.MemberCluster)

@@ -242,7 +242,7 @@ function Labels({ labels }: { labels?: Record<string, string> }) {
 
 function Activity({ detail }: { detail: MemberDetail }) {
   const isSilentHere = detail.activityUnknown !== undefined && detail.activity === undefined
-  const answer = useAnswer<Transfers>(isSilentHere || detail.quarantine !== undefined ? undefined : 'transfers', { cluster: detail.member, limit: 50 }, ['transfers', 'images'], 5000)
+  const answer = useAnswer<Transfers>(isSilentHere || detail.quarantine !== undefined ? undefined : 'transfers', { cluster: detail.member, limit: 50 }, ['transfers', 'images', 'policy'], 5000)
   if (detail.quarantine !== undefined) return null
   if (isSilentHere) {
     return (

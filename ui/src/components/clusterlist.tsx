@@ -17,7 +17,7 @@ const rowsShown = 50
 
 export function ClusterList() {
   const asked = { search: param('q'), state: param('state'), selector: param('selector'), sort: param('sort'), order: param('order'), offset: offsetOf('offset') || undefined, limit: rowsShown }
-  const answer = useAnswer<MemberList>('members', asked, ['members', 'images'], 3000)
+  const answer = useAnswer<MemberList>('members', asked, ['members', 'images', 'transfers'], 3000)
   return (
     <Page title="Clusters" aside={<Command text={listCommand({ state: asked.state, selector: asked.selector })} />}>
       <Filters />

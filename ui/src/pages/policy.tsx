@@ -10,8 +10,11 @@ import '../styles/policy.css'
 import { BlastPanel } from './policy/blast'
 import { baseOf, Editor, OverridesPanel, State } from './policy/editor'
 
+/** Members change all the time in a large fleet, and each answer reads the ConfigMap. */
+const everyFew = 5000
+
 export default function PolicyPage() {
-  const answer = useAnswer<FleetPolicy>('policy', {}, ['policy'])
+  const answer = useAnswer<FleetPolicy>('policy', {}, ['policy', 'members'], everyFew)
   const p = answer.value.value
   const command = p ? diffCommand(p.configMap.namespace, p.configMap.name, effective(baseOf(p), parseDraft(param('draft')))) : 'kubectl ot policy show'
   return (

@@ -19,6 +19,9 @@ import { baseOf, draftOf } from './editor'
 
 const shownRows = 100
 
+/** What it would change depends on the members, which change all the time in a large fleet. Another draft is asked for at once. */
+const everyFew = 5000
+
 export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
   const draft = draftOf(p)
   const text = JSON.stringify(apply(baseOf(p), draft))
@@ -26,7 +29,7 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
   const isTrying = Object.keys(draft).length > 0
   // Without a change, what is written is compared with what is in force.
   const isPending = !p.accepted && p.configMap.resourceVersion !== undefined
-  const answer = useAnswer<BlastRadius>(isTrying || isPending ? 'blastradius' : undefined, { policy: settled, limit: shownRows }, ['policy'])
+  const answer = useAnswer<BlastRadius>(isTrying || isPending ? 'blastradius' : undefined, { policy: settled, limit: shownRows }, ['policy', 'members'], everyFew)
   const last = useSignal<BlastRadius | undefined>(undefined)
   useEffect(() => {
     if (answer.value.value) last.value = answer.value.value

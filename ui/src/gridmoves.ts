@@ -7,6 +7,24 @@ export interface Position {
   column: number
 }
 
+/** Returns what a key does in a grid; nothing for those of the browser, such as ctrl and + to enlarge the page. */
+export function actionOfKey({ key, altKey, ctrlKey, metaKey }: Pick<KeyboardEvent, 'key' | 'altKey' | 'ctrlKey' | 'metaKey'>): 'zoomIn' | 'zoomOut' | 'open' | 'move' | undefined {
+  if (altKey || metaKey) return undefined
+  if (ctrlKey) return key === 'Home' || key === 'End' ? 'move' : undefined
+  switch (key) {
+    case '+':
+    case '=':
+      return 'zoomIn'
+    case '-':
+      return 'zoomOut'
+    case 'Enter':
+    case ' ':
+      return 'open'
+    default:
+      return 'move'
+  }
+}
+
 /** Returns where a key leads; nothing for one that does not move. */
 export function moveInGrid(at: Position, key: string, ctrl: boolean, rows: number, columns: number, page: number): Position | undefined {
   const { row, column } = at

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { CellBehind, CellFailed, CellMessage, CellOther, CellPlanned, CellQueued, CellReady, CellReferenced, CellStale, CellSyncing, CellUnknown, type Matrix, type MatrixColumn } from './api'
-import { applyMatrix, byteOf, countLooks, describeCell, isShown, listNotReady, lookOf, nameOfImage, shows, viewOf, worstFirst, worstOf, type Cells, type Filter } from './matrix'
+import { applyMatrix, byteOf, countLooks, describeCell, formatClosed, isShown, listNotReady, lookOf, nameOfImage, parseClosed, shows, viewOf, worstFirst, worstOf, type Cells, type Filter } from './matrix'
 
 interface Case {
   answers: Matrix[]
@@ -116,6 +116,19 @@ describe('viewOf', () => {
       const v = viewOf(m, { ...everything, show })
       for (const r of v.rows) expect(v.columns.some((c) => r.kind === 'cluster' && isShown(m.bytes[c.image * 4 + r.cluster]!, show))).toBe(true)
     }
+  })
+})
+
+describe('closed groups', () => {
+  it('are none without the parameter: the group without the label is open', () => {
+    expect(namesOf(fleet(), { grouped: true, closed: parseClosed('') }).rows).toContain('lab')
+  })
+  it.each([[[]], [['']], [['nordics']], [['', 'nordics', 'central']]])('%j are read as they are written', (names) => {
+    expect([...parseClosed(formatClosed(new Set(names)))]).toEqual(names)
+  })
+  it('have the one without the label in the address', () => {
+    expect(formatClosed(new Set(['']))).not.toBe('')
+    expect(namesOf(fleet(), { grouped: true, closed: parseClosed(formatClosed(new Set(['']))) }).rows).not.toContain('lab')
   })
 })
 

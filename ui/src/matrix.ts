@@ -126,6 +126,19 @@ export interface View {
   clusters: number
 }
 
+/** Stands in the address for the group of clusters without the label: no label has such a value. */
+const unlabelled = '-'
+
+/** Reads which groups are collapsed. */
+export function parseClosed(text: string): Set<string> {
+  return new Set(text.split(',').filter(Boolean).map((name) => (name === unlabelled ? '' : name)))
+}
+
+/** Returns the text that parseClosed reads. */
+export function formatClosed(closed: ReadonlySet<string>): string {
+  return [...closed].map((name) => name || unlabelled).join(',')
+}
+
 /** Returns what is shown of a matrix. */
 export function viewOf(m: Cells, filter: Filter): View {
   const width = m.clusters.length

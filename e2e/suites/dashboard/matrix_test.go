@@ -63,6 +63,11 @@ func TestMatrixKeys(t *testing.T) {
 	opened.Press(t, "-")
 	opened.AwaitTrue(t, "location.search.includes('zoom=18')")
 	awaitFocus(t, opened, at)
+	for _, key := range []string{"-", "+", "="} {
+		assert.True(t, browser.Evaluate[bool](t, opened, fmt.Sprintf(
+			"document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: %q, ctrlKey: true, bubbles: true, cancelable: true }))", key)), "ctrl and %s", key)
+	}
+	assert.Contains(t, browser.Evaluate[string](t, opened, "location.search"), "zoom=18", "the browser enlarges the page, not the matrix its cells")
 }
 
 // The focus stays in the matrix when the row that has it is no longer shown.
@@ -106,6 +111,15 @@ func TestMatrixChoices(t *testing.T) {
 	focusGrid(t, opened)
 	opened.Press(t, kb.Home, kb.Enter)
 	opened.AwaitTrue(t, "new URLSearchParams(location.search).get('closed') === 'edge,central'")
+	// The group of the clusters without the label opens and closes as others do.
+	opened.Visit(t, "/?group=wave&closed=canary")
+	unlabelled := `[...document.querySelectorAll('.matrix [aria-expanded]')].find((e) => e.textContent.includes('without'))?.ariaExpanded`
+	opened.AwaitTrue(t, unlabelled+" === 'true'")
+	focusGrid(t, opened)
+	opened.Press(t, kb.Home, kb.ArrowDown, kb.Enter)
+	opened.AwaitTrue(t, unlabelled+" === 'false' && new URLSearchParams(location.search).get('closed') === 'canary,-'")
+	opened.Press(t, kb.Enter)
+	opened.AwaitTrue(t, unlabelled+" === 'true' && new URLSearchParams(location.search).get('closed') === 'canary'")
 	opened.Visit(t, "/?view=list&cluster=lab")
 	opened.AwaitElement(t, "link", "lab")
 	opened.Click(t, "link", "win-server 2025.2")

@@ -2,7 +2,7 @@
 import type { Signal } from '@preact/signals'
 import { defaultRangeExtractor, elementScroll, observeElementOffset, observeElementRect, Virtualizer, type VirtualItem } from '@tanstack/virtual-core'
 import { useCallback, useEffect, useLayoutEffect, useMemo, useReducer, useRef } from 'preact/hooks'
-import { moveInGrid, rowHeight, type Position } from '../gridmoves'
+import { actionOfKey, moveInGrid, rowHeight, type Position } from '../gridmoves'
 import { countLooks, nameOfImage, type Cells, type Column, type Counts, type Row, type View } from '../matrix'
 import { theme } from '../theme'
 import { CellPainter, columnFont, drawScene, readColors, signZoom, type Colors, type Geometry } from './matrixcanvas'
@@ -184,14 +184,15 @@ export function MatrixGrid(props: MatrixGridProps) {
     else if (column) props.onOpenImage(column.image)
   }
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.altKey || event.metaKey) return
-    if (event.key === '+' || event.key === '=' || event.key === '-') {
+    const action = actionOfKey(event)
+    if (action === undefined) return
+    if (action === 'zoomIn' || action === 'zoomOut') {
       event.preventDefault()
       focusNext.current = true
-      props.onZoom(event.key === '-' ? -1 : 1)
+      props.onZoom(action === 'zoomOut' ? -1 : 1)
       return
     }
-    if (event.key === 'Enter' || event.key === ' ') {
+    if (action === 'open') {
       event.preventDefault()
       open(active.current)
       return

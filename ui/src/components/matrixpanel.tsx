@@ -4,7 +4,7 @@ import { useCallback, useMemo } from 'preact/hooks'
 import type { Matrix } from '../api'
 import { announce } from '../announce'
 import { formatCount, formatNumber, plainText } from '../format'
-import { applyMatrix, cellAt, countLooks, describeCell, listNotReady, lookOf, lookWords, nameOfImage, shows, viewOf, worstFirst, type Cells, type Filter, type Show, type View } from '../matrix'
+import { applyMatrix, cellAt, countLooks, describeCell, formatClosed, listNotReady, lookOf, lookWords, nameOfImage, parseClosed, shows, viewOf, worstFirst, type Cells, type Filter, type Show, type View } from '../matrix'
 import { useFolded, type Fold } from '../query'
 import { href, hrefWith, navigate, param, setParams } from '../route'
 import { whyOf } from '../whyaddress'
@@ -48,7 +48,7 @@ function isList(): boolean {
 
 function readFilter(): Filter {
   const show = shows.find((s) => s === param('show')) ?? 'all'
-  return { show, clusters: param('cluster'), images: param('image'), closed: new Set(param('closed').split(',')), grouped: param('group') !== '' }
+  return { show, clusters: param('cluster'), images: param('image'), closed: parseClosed(param('closed')), grouped: param('group') !== '' }
 }
 
 function Chosen({ cells }: { cells: Cells }) {
@@ -190,9 +190,9 @@ function Drawn({ cells, view, zoom, pointed, step }: { cells: Cells; view: View;
             if (name) navigate(href('images', name))
           }}
           onToggle={(group) => {
-            const closed = new Set(param('closed').split(',').filter(Boolean))
+            const closed = parseClosed(param('closed'))
             if (!closed.delete(group)) closed.add(group)
-            setParams({ closed: [...closed].join(',') })
+            setParams({ closed: formatClosed(closed) })
             announce(`${group || 'without'}: ${closed.has(group) ? 'collapsed' : 'expanded'}`)
           }}
           onZoom={step}

@@ -98,6 +98,11 @@ export function namesToSelect(ticked: ReadonlySet<string>, shown: Pick<PruneGrou
   return isAll ? [] : [...ticked].sort()
 }
 
+/** Returns the name that kubectl ot prune report chooses at a time. */
+export function reportName(at: Date): string {
+  return 'report-' + at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
+}
+
 /** Returns the name of a new ImagePrune: the report's, or the next that is free. */
 export function freeName(report: string, taken: readonly string[]): string {
   let name = report

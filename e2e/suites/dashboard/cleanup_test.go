@@ -3,6 +3,7 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -69,6 +70,27 @@ func TestPruneAndUndo(t *testing.T) {
 	assert.True(t, created.Spec.Undo)
 	p.Click(t, "button", "Close")
 	p.AwaitNone(t, "button", "Undo…")
+}
+
+// A second report is made on the same page: its name is of the time at which its dialog opens.
+func TestTwoReportsAreMade(t *testing.T) {
+	f := openOwn(t, playedfleet.Burning, "")
+	p := chromium.OpenPage(t, browser.Options{Origin: f.origin}) // whose clock does not stand
+	p.Visit(t, "/cleanup")
+	const offered = `document.querySelector('dialog[open] input[aria-label="Name of the report"]')?.value`
+	names := map[string]bool{}
+	for range 2 {
+		p.Click(t, "button", "Make a report…")
+		p.AwaitTrue(t, offered+" !== undefined")
+		name := browser.Evaluate[string](t, p, offered)
+		names[name] = true
+		p.Click(t, "button", "Make the report")
+		p.AwaitText(t, "PruneReport "+name+" is being made.")
+		require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: name}, &v1alpha1.PruneReport{}))
+		p.Click(t, "button", "Close")
+		p.AwaitTrue(t, fmt.Sprintf(`'report-' + new Date().toISOString().slice(0, 19).replace(/[-:]/g, '').replace('T', '-') > %q`, name))
+	}
+	assert.Len(t, names, 2)
 }
 
 // What a change of the policy would change is shown while it is typed. It is written only onto the

@@ -1,5 +1,6 @@
 // All reports and prunes, the newest in front.
 import { useSignal } from '@preact/signals'
+import { useMemo } from 'preact/hooks'
 import type { PruneProgressList, PruneReport, PruneReportList } from '../../api'
 import { sendJSON } from '../../client'
 import { Command } from '../../components/command'
@@ -11,7 +12,7 @@ import { Table } from '../../components/table'
 import { Age, Clock } from '../../components/time'
 import { Reach, ReachItem, Write } from '../../components/write'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
-import { ages, isFinal, isObjectName } from '../../prunes'
+import { ages, isFinal, isObjectName, reportName } from '../../prunes'
 import { useAnswer } from '../../query'
 import { hrefWith, href, param } from '../../route'
 import { PrunePanel, PruneTable } from './prunes'
@@ -133,8 +134,12 @@ export function ReportState({ report: r }: { report: PruneReport }) {
 function NewReport() {
   const unreferencedFor = useSignal('168h')
   const typed = useSignal<string | undefined>(undefined)
-  const name = typed.value ?? defaultName()
-  const command = `kubectl ot prune report ${shellWord(name)}${unreferencedFor.value ? ` --unreferenced-for ${unreferencedFor.value}` : ''}`
+  // Of the time at which the dialog opens: a second report from this page needs another name.
+  const isOpen = param('do') === 'report'
+  const offered = useMemo(() => reportName(new Date()), [isOpen])
+  const name = typed.value ?? offered
+  // Without a name, the command offers its own, of the time at which it runs.
+  const command = `kubectl ot prune report${typed.value === undefined ? '' : ' ' + shellWord(name)}${unreferencedFor.value ? ` --unreferenced-for ${unreferencedFor.value}` : ''}`
   return (
     <Write
       name="report"
@@ -154,6 +159,7 @@ function NewReport() {
           metadata: { name },
           spec: unreferencedFor.value ? { unreferencedFor: unreferencedFor.value } : {},
         })
+        typed.value = undefined
         return { text: `PruneReport ${name} is being made.`, notes: ['It is complete when all clusters that are online have answered.'], command: `kubectl ot prune review ${shellWord(name)}` }
       }}
     >
@@ -174,13 +180,6 @@ function NewReport() {
       </Reach>
     </Write>
   )
-}
-
-const openedAt = new Date()
-
-/** Returns the name that kubectl ot prune report would choose. */
-function defaultName(): string {
-  return 'report-' + openedAt.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
 }
 
 /** Totals are a number of images and their bytes in words. */

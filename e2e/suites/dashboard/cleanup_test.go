@@ -5,6 +5,7 @@ package dashboard_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +92,26 @@ func TestTwoReportsAreMade(t *testing.T) {
 		p.AwaitTrue(t, fmt.Sprintf(`'report-' + new Date().toISOString().slice(0, 19).replace(/[-:]/g, '').replace('T', '-') > %q`, name))
 	}
 	assert.Len(t, names, 2)
+}
+
+// Rows of a report and images of a prune are on one page: each list has its own place in the
+// address.
+func TestListsOfAReportArePagedAlone(t *testing.T) {
+	f := openStanding(t, playedfleet.Burning)
+	report := &v1alpha1.PruneReport{}
+	require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: "autumn"}, report))
+	p := chromium.OpenPage(t, f.options())
+	p.Visit(t, "/cleanup/autumn?verdict=kept&targets=autumn&after="+report.Status.Digest+"-0-1&targetsAfter=a")
+	p.AwaitElement(t, "table", "Rows of the report")
+	p.AwaitElement(t, "table", "Images of prune autumn")
+	asked := map[string]string{}
+	for _, request := range p.Requests() {
+		u, err := url.Parse(request)
+		require.NoError(t, err)
+		asked[strings.TrimPrefix(u.Path, readapi.Root)] = u.Query().Get("after")
+	}
+	assert.Equal(t, report.Status.Digest+"-0-1", asked["prunereports/rows"])
+	assert.Equal(t, "a", asked["imageprunes/targets"])
 }
 
 // What a change of the policy would change is shown while it is typed. It is written only onto the

@@ -36,7 +36,7 @@ export function PrunePanel({ prune: p }: { prune: PruneProgress }) {
       <Stays prune={p} />
       <p class="muted">
         approved by {plainText(p.approvedBy, 80)} <Age at={p.createdAt} ago /> ·{' '}
-        <a href={hrefWith({ targets: isOpen ? undefined : p.name, after: undefined, state: undefined })} aria-expanded={isOpen}>
+        <a href={hrefWith({ targets: isOpen ? undefined : p.name, [targetsAfter]: undefined, state: undefined })} aria-expanded={isOpen}>
           {isOpen ? 'close the list of images' : `each of the ${formatCount(p.targets.total, 'image')}`}
         </a>
       </p>
@@ -165,16 +165,19 @@ function Why({ reason, message }: { reason?: string; message?: string }) {
   )
 }
 
+/** The parameter of where the page of targets begins: rows of the report may be on the same page, and have their own. */
+const targetsAfter = 'targetsAfter'
+
 const states = ['Waiting', 'Pending', 'Pruned', 'Skipped', 'Undone', 'Unknown']
 
 function Targets({ prune: p }: { prune: PruneProgress }) {
   const state = param('state')
-  const targets = useAnswer<PruneTargets>('imageprunes/targets', { prune: p.name, state, limit: 50, after: param('after') }, ['prunes'])
+  const targets = useAnswer<PruneTargets>('imageprunes/targets', { prune: p.name, state, limit: 50, after: param(targetsAfter) }, ['prunes'])
   return (
     <>
       <nav class="choices" aria-label="State of the images">
         {['', ...states].map((s) => (
-          <a key={s} href={hrefWith({ state: s, after: undefined })} aria-current={s === state ? 'true' : undefined}>
+          <a key={s} href={hrefWith({ state: s, [targetsAfter]: undefined })} aria-current={s === state ? 'true' : undefined}>
             {s || 'All'}
           </a>
         ))}
@@ -196,7 +199,7 @@ function Targets({ prune: p }: { prune: PruneProgress }) {
                 { title: 'Why', wide: true, cell: (t) => <Why reason={t.reason} message={t.message} /> },
               ]}
             />
-            <NextPage name="after" next={list.next} of="images" />
+            <NextPage name={targetsAfter} next={list.next} of="images" />
           </>
         )}
       </Shown>

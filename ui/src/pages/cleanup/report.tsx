@@ -177,7 +177,7 @@ function Verdicts({ report: r, verdict }: { report: PruneReport; verdict: string
   return (
     <nav class="choices" aria-label="Verdict">
       {choices.map((c) => (
-        <a key={c.verdict} href={hrefWith({ verdict: c.verdict === 'candidate' ? undefined : c.verdict, after: undefined, reason: undefined })} aria-current={c.verdict === verdict ? 'true' : undefined}>
+        <a key={c.verdict} href={hrefWith({ verdict: c.verdict === 'candidate' ? undefined : c.verdict, after: undefined, offset: undefined, reason: undefined })} aria-current={c.verdict === verdict ? 'true' : undefined}>
           {c.label} <span class="choice-count">{formatNumber(c.count)}</span>
         </a>
       ))}
@@ -216,14 +216,14 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
   const addCluster = (event: Event): void => {
     event.preventDefault()
     const name = cluster.value.trim()
-    if (name) setParams({ clusters: [...new Set([...filter.clusters, name])].join(',') }, { replace: false })
+    if (name) setParams({ clusters: [...new Set([...filter.clusters, name])].join(','), offset: undefined }, { replace: false })
     cluster.value = ''
   }
   return (
     <div class="filters">
       <nav class="choices" aria-label="Group by">
         {(['image', 'cluster'] as const).map((by) => (
-          <a key={by} href={hrefWith({ by: by === 'image' ? undefined : by })} aria-current={by === filter.by ? 'true' : undefined}>
+          <a key={by} href={hrefWith({ by: by === 'image' ? undefined : by, offset: undefined })} aria-current={by === filter.by ? 'true' : undefined}>
             by {by}
           </a>
         ))}
@@ -238,7 +238,7 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
       </nav>
       <label>
         unreferenced for
-        <select value={filter.unreferencedFor} onChange={(event) => setParams({ age: event.currentTarget.value })}>
+        <select value={filter.unreferencedFor} onChange={(event) => setParams({ age: event.currentTarget.value, offset: undefined })}>
           {ages.map((a) => (
             <option key={a.value} value={a.value}>
               {a.label}
@@ -248,7 +248,7 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
       </label>
       {r.others.count > 0 && (
         <label>
-          <input type="checkbox" checked={filter.includeOthers} onChange={(event) => setParams({ others: event.currentTarget.checked ? '1' : undefined })} />
+          <input type="checkbox" checked={filter.includeOthers} onChange={(event) => setParams({ others: event.currentTarget.checked ? '1' : undefined, offset: undefined })} />
           include {formatNumber(r.others.count)} made by people
         </label>
       )}
@@ -256,7 +256,7 @@ function Filters({ report: r, filter }: { report: PruneReport; filter: Filter })
         <input type="text" aria-label="Only in a cluster" placeholder="only in cluster…" spellcheck={false} autocomplete="off" value={cluster.value} onInput={(event) => (cluster.value = event.currentTarget.value)} />
       </form>
       {filter.clusters.map((c) => (
-        <Chip key={c} label="cluster" value={c} without={{ clusters: filter.clusters.filter((other) => other !== c).join(',') }} />
+        <Chip key={c} label="cluster" value={c} without={{ clusters: filter.clusters.filter((other) => other !== c).join(','), offset: undefined }} />
       ))}
     </div>
   )
@@ -300,7 +300,7 @@ function Groups({ report: r, groups, ticked }: { report: PruneReport; groups: Pr
     else next.delete(name)
     setParams({ tick: [...next].join(',') })
   }
-  const clusterHref = (name: string): string => hrefWith({ by: undefined, clusters: name })
+  const clusterHref = (name: string): string => hrefWith({ by: undefined, clusters: name, offset: undefined })
   if (param('view') === 'list') return <GroupTable groups={groups} ticked={ticked} tick={tick} clusterHref={clusterHref} />
   return (
     <>

@@ -1,4 +1,4 @@
-import { beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 
 class Stream {
   static readonly CLOSED = 2
@@ -25,6 +25,7 @@ let live: typeof import('./live')
 let changed: number
 
 beforeEach(async () => {
+  vi.useFakeTimers()
   vi.resetModules()
   vi.stubGlobal('EventSource', Stream)
   vi.stubGlobal('document', page)
@@ -36,6 +37,8 @@ beforeEach(async () => {
   live.onChange(['policy'], () => changed++)
   live.follow()
 })
+
+afterEach(() => vi.useRealTimers())
 
 function lastStream(): Stream {
   return Stream.opened.at(-1)!
@@ -65,10 +68,54 @@ test('a stream that was lost goes on from its last event', () => {
   lastStream().onopen?.()
   lastStream().send({ seq: 'a.3', topics: [] })
   lastStream().onerror?.()
+  vi.advanceTimersByTime(10_000)
   lastStream().onopen?.()
   expect(changed).toBe(2)
   lastStream().send({ seq: 'a.4', topics: [] })
   expect(changed).toBe(2)
+})
+
+test('a stream that ends, as each does after a while, and is opened again is not lost', () => {
+  lastStream().onopen?.()
+  lastStream().send({ seq: 'a.3', topics: [] })
+  lastStream().readyState = 0
+  lastStream().onerror?.()
+  vi.advanceTimersByTime(5000)
+  expect(live.connection.value).toBe('live')
+  lastStream().onopen?.()
+  vi.advanceTimersByTime(60_000)
+  expect(live.connection.value).toBe('live')
+  expect(changed).toBe(1)
+})
+
+test('a stream that is not opened again is lost', () => {
+  lastStream().onopen?.()
+  lastStream().send({ seq: 'a.3', topics: [] })
+  lastStream().readyState = 0
+  lastStream().onerror?.()
+  vi.advanceTimersByTime(10_000)
+  expect(live.connection.value).toBe('polling')
+  expect(changed).toBe(1)
+  vi.advanceTimersByTime(5000)
+  expect(changed).toBe(2)
+})
+
+test('a stream that is refused is lost at once, and another one is tried', () => {
+  lastStream().readyState = Stream.CLOSED
+  lastStream().onerror?.()
+  expect(live.connection.value).toBe('polling')
+  vi.advanceTimersByTime(15_000)
+  expect(Stream.opened).toHaveLength(2)
+})
+
+test('the stream of a hidden page is closed, not lost', () => {
+  lastStream().onopen?.()
+  lastStream().readyState = 0
+  lastStream().onerror?.()
+  page.hidden = true
+  handlers.visibilitychange!()
+  vi.advanceTimersByTime(60_000)
+  expect(live.connection.value).toBe('live')
 })
 
 test('another stream says nothing of what changed before it', () => {

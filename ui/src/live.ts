@@ -3,11 +3,13 @@ import { signal } from '@preact/signals'
 import type { Topic } from './api'
 import { session } from './session'
 
-/** live: the stream is open. polling: it is closed, and pages request their answers every 15 s. */
+/** live: the stream is open, or was until a moment ago. polling: it is closed, and pages request their answers every 15 s. */
 export const connection = signal<'connecting' | 'live' | 'polling'>('connecting')
 
 const topics: Topic[] = ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy']
 const pollMilliseconds = 15_000
+/** How long a stream may be closed before it is said to be lost. The hub ends each after 10 minutes, and browsers open it again within 3 to 5 seconds. */
+const reopenMilliseconds = 8000
 
 type Listener = () => void
 const listeners = new Map<Topic, Set<Listener>>(topics.map((t) => [t, new Set()]))
@@ -31,6 +33,7 @@ function notify(changed: readonly Topic[]): void {
 let following = false
 let stream: EventSource | undefined
 let poll: ReturnType<typeof setInterval> | undefined
+let reopening: ReturnType<typeof setTimeout> | undefined
 
 /** Opens the stream, and keeps it open as long as the page is seen. */
 export function follow(): void {
@@ -60,6 +63,7 @@ function open(): void {
     connection.value = 'live'
     clearInterval(poll)
     poll = undefined
+    endReopening()
   }
   // A stream says what changes after it is opened. Answers that are asked for before its first event may be older than
   // that, and nothing else would say so: they are asked for again. A stream that is lost goes on from its last event.
@@ -72,7 +76,9 @@ function open(): void {
   }
   opened.onerror = () => {
     if (opened !== stream) return
-    connection.value = 'polling'
+    // The browser opens a stream again that has ended, and not one that was refused.
+    if (opened.readyState === EventSource.CLOSED) sayLost()
+    else reopening ??= setTimeout(sayLost, reopenMilliseconds)
     poll ??= setInterval(() => {
       if (document.hidden || session.value.state === 'signedOut') return
       notify(topics)
@@ -84,9 +90,20 @@ function open(): void {
   }
 }
 
+function sayLost(): void {
+  endReopening()
+  connection.value = 'polling'
+}
+
+function endReopening(): void {
+  clearTimeout(reopening)
+  reopening = undefined
+}
+
 function close(): void {
   stream?.close()
   stream = undefined
+  endReopening()
 }
 
 /** Returns an event of the stream; nothing for what is none. */

@@ -21,6 +21,9 @@ describe('fateOf', () => {
     ['kept', { kept: true, unreferenced: 3 }, '168h0m0s', 'the newest 2 versions'],
     ['gone', { states: { Absent: 4, Unknown: 1 } }, undefined, 'no cluster is known'],
     ['in use', { referenced: 3 }, undefined, 'machines need it'],
+    ['failed, and needed', { states: { Failed: 2 }, referenced: 2 }, undefined, 'machines need it'],
+    ['failed alone', { states: { Failed: 2 } }, undefined, 'it is ready nowhere'],
+    ['on its way', { states: { Importing: 1, Queued: 1 } }, '168h0m0s', 'it is ready nowhere'],
     ['by itself', { unreferenced: 2 }, '168h0m0s', 'for 168h0m0s'],
     ['by a prune', { unreferenced: 1 }, undefined, 'from 1 cluster, by a prune'],
   ])('%s', (_, v, after, text) => expect(fateOf(version(v), 2, after).text).toContain(text))

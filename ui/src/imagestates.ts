@@ -38,7 +38,7 @@ export function fateOf(v: ImageVersion, keepVersions: number, keepUnreferencedFo
   if (v.current) return { tone: 'quiet', text: 'stays: it is the current version' }
   if (ready + (v.states.Failed ?? 0) + (v.states.Importing ?? 0) + (v.states.Queued ?? 0) === 0) return { tone: 'quiet', text: 'no cluster is known to have it' }
   if (v.kept) return { tone: 'quiet', text: `stays: the newest ${keepVersions} versions are kept` }
-  if (v.unreferenced === 0) return { tone: 'quiet', text: 'stays: machines need it wherever it is' }
+  if (v.unreferenced === 0) return { tone: 'quiet', text: v.referenced > 0 ? 'stays: machines need it wherever it is' : 'it is ready nowhere' }
   if (keepUnreferencedFor) return { tone: 'attention', text: `goes where no machine has needed it for ${keepUnreferencedFor}` }
   return { tone: 'attention', text: `can go from ${v.unreferenced} ${v.unreferenced === 1 ? 'cluster' : 'clusters'}, by a prune` }
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { History, Transfer, TransferBudget } from './api'
 import { now as clock } from './format'
-import { describeExpectation, describeHolders, describePast, describeProgress, describeSince, describeSlots, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
+import { describeExpectation, describeHolders, describePast, describeProgress, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
 
 const now = Date.parse('2026-11-26T12:00:00Z')
 clock.value = now
@@ -108,6 +108,15 @@ describe('describeHolders', () => {
     [0, undefined],
     [undefined, undefined],
   ])('%s', (references, want) => expect(describeHolders(transfer({ references }))).toBe(want))
+})
+
+describe('describeUnlisted', () => {
+  it.each([
+    [1, false, '1 more image waits behind these'],
+    [1200, false, '1,200 more images wait behind these'],
+    [1, true, 'Up to 1 more image, of unknown sources and names'],
+    [9, true, 'Up to 9 more images, of unknown sources and names'],
+  ])('%d, filtered: %s', (n, isFiltered, want) => expect(describeUnlisted(n, isFiltered)).toContain(want))
 })
 
 describe('spans', () => {

@@ -95,6 +95,12 @@ export function describeHolders(transfer: Transfer): string | undefined {
   return n ? `${formatCount(n, 'machine')} ${n === 1 ? 'waits' : 'wait'}` : undefined
 }
 
+/** Says how many images wait that clusters do not name. Their sources and names are unknown: a filter may leave out any of them. */
+export function describeUnlisted(unlisted: number, isFiltered: boolean): string {
+  if (isFiltered) return `Up to ${formatCount(unlisted, 'more image')}, of unknown sources and names: clusters name the first of their queues only.`
+  return `${formatCount(unlisted, 'more image waits', 'more images wait')} behind these: clusters name the first of their queues only.`
+}
+
 export interface Span {
   /** In seconds since 1970. */
   from: number

@@ -15,7 +15,7 @@ import { formatBytes, formatCount, formatNumber, formatRate, now, plainText } fr
 import { useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
 import '../styles/transfers.css'
-import { describeSince, describeSlots, describeWaiting, heldBeyondUse } from '../transfers'
+import { describeSince, describeSlots, describeUnlisted, describeWaiting, heldBeyondUse } from '../transfers'
 
 const rowsShown = 25
 /** Progress is asked for at most so often: members report it every 20 seconds. */
@@ -184,7 +184,7 @@ function Queued() {
           <>
             <QueuedTable rows={t.queued} empty={isFiltered() ? 'No image that waits matches.' : 'Nothing waits for a slot.'} />
             <Pager name="queued" shown={t.queued.length} limit={rowsShown} total={t.queuedTotal} of="images" />
-            {(t.unlisted ?? 0) > 0 && <p class="muted">{formatCount(t.unlisted!, 'more image')} wait behind these: clusters name the first of their queues only.</p>}
+            {(t.unlisted ?? 0) > 0 && <p class="muted">{describeUnlisted(t.unlisted!, param('source') !== '' || param('q') !== '')}</p>}
           </>
         )}
       </Shown>

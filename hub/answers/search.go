@@ -2,6 +2,7 @@ package answers
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 type SearchTerms struct {
 	Members []v1alpha1.MemberCluster
 	Images  []v1alpha1.FleetDiskImage
-	Sources []string
+	Sources iter.Seq[string]
 }
 
 // match is a Found with how well it matches: the smaller, the better.
@@ -38,10 +39,10 @@ func Search(text string, in *SearchTerms) readapi.SearchAnswer {
 	if len(words) == 0 {
 		return answer
 	}
-	var matches []match
+	var best bestMatches
 	add := func(name string, found readapi.Found) {
 		if rank := rankName(strings.ToLower(name), words); rank < noMatch {
-			matches = append(matches, match{found, rank})
+			best.add(match{found, rank})
 		}
 	}
 	for i := range in.Members {
@@ -59,19 +60,37 @@ func Search(text string, in *SearchTerms) readapi.SearchAnswer {
 			}
 		}
 	}
-	for _, source := range in.Sources {
-		add(source, readapi.Found{Kind: readapi.FoundSource, Name: source})
+	if in.Sources != nil {
+		for source := range in.Sources {
+			add(source, readapi.Found{Kind: readapi.FoundSource, Name: source})
+		}
 	}
-	slices.SortFunc(matches, func(a, b match) int {
-		kinds := readapi.FoundKinds()
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(slices.Index(kinds, a.found.Kind), slices.Index(kinds, b.found.Kind)),
-			strings.Compare(a.found.Name, b.found.Name), strings.Compare(a.found.Version, b.found.Version))
-	})
-	answer.More = len(matches) > readapi.MaxFound
-	for _, m := range firstOf(matches, readapi.MaxFound) {
+	answer.More = len(best) > readapi.MaxFound
+	for _, m := range firstOf(best, readapi.MaxFound) {
 		answer.Found = append(answer.Found, m.found)
 	}
 	return answer
+}
+
+// bestMatches are the best of all matches, sorted: one more than an answer has, which tells
+// that there are more. They are few however many match, as where one member reports tens of
+// thousands of sources.
+type bestMatches []match
+
+func (b *bestMatches) add(m match) {
+	const most = readapi.MaxFound + 1
+	if len(*b) == most && compareMatches(m, (*b)[most-1]) >= 0 {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(*b, m, compareMatches)
+	*b = firstOf(slices.Insert(*b, at, m), most)
+}
+
+var foundKinds = readapi.FoundKinds()
+
+func compareMatches(a, b match) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(slices.Index(foundKinds, a.found.Kind), slices.Index(foundKinds, b.found.Kind)),
+		strings.Compare(a.found.Name, b.found.Name), strings.Compare(a.found.Version, b.found.Version))
 }
 
 // versionsOf returns the versions of a FleetDiskImage, each once.

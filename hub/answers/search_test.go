@@ -30,7 +30,7 @@ func TestSearch(t *testing.T) {
 	in := &answers.SearchTerms{
 		Members: newMembers("bergen", "new-bergen", "edge-1", "edge-12", "bergen-2", "gothenbergen"),
 		Images:  []v1alpha1.FleetDiskImage{*ubuntu},
-		Sources: []string{"http https://images.example.com/ubuntu/2.0.3/disk.qcow2", "http https://images.example.com/bergen.qcow2"},
+		Sources: slices.Values([]string{"http https://images.example.com/ubuntu/2.0.3/disk.qcow2", "http https://images.example.com/bergen.qcow2"}),
 	}
 	for text, want := range map[string][]string{
 		"":             {},
@@ -60,6 +60,26 @@ func TestSearchIsBounded(t *testing.T) {
 	assert.Len(t, answer.Found, readapi.MaxFound)
 	assert.True(t, answer.More)
 	assert.Equal(t, "edge-000", answer.Found[0].Name)
+}
+
+// Whatever many names match less well, and however they are ordered, the best are found.
+func TestSearchFindsTheBestOfMany(t *testing.T) {
+	sources := []string{"http z/ubuntu", "ubuntu z"}
+	for i := range 5000 {
+		sources = append(sources, fmt.Sprintf("http a/xubuntu-%04d", i))
+	}
+	reversed := slices.Clone(sources)
+	slices.Reverse(reversed)
+	for name, all := range map[string][]string{"in front": sources, "at the end": reversed} {
+		t.Run(name, func(t *testing.T) {
+			answer := answers.Search("ubuntu", &answers.SearchTerms{Sources: slices.Values(all)})
+			assert.Len(t, answer.Found, readapi.MaxFound)
+			assert.True(t, answer.More)
+			assert.Equal(t, "ubuntu z", answer.Found[0].Name)
+			assert.Equal(t, "http z/ubuntu", answer.Found[1].Name)
+			assert.Equal(t, "http a/xubuntu-0000", answer.Found[2].Name)
+		})
+	}
 }
 
 // What is found has all words, and what has its whole name searched for comes first.

@@ -180,11 +180,44 @@ func (x *Index) finishCells(g *cellGrid, members []string) (unknown []string) {
 	return unknown
 }
 
-// Sources returns the first sources, sorted.
-func (x *Index) Sources(limit int) []string {
+// SourcesOf returns the sources that any of some members reports, sorted; false where there
+// are more than most.
+func (x *Index) SourcesOf(members []string, most int) (sources []string, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return append([]string(nil), x.sortedSources[:min(limit, len(x.sortedSources))]...)
+	chosen := make(map[*indexMember]bool, len(members))
+	for _, name := range members {
+		if m := x.members[name]; m != nil {
+			chosen[m] = true
+		}
+	}
+	for _, source := range x.sortedSources {
+		if !x.sources[unique.Make(source)].isReportedByAny(chosen) {
+			continue
+		}
+		if len(sources) == most {
+			return nil, false
+		}
+		sources = append(sources, source)
+	}
+	return sources, true
+}
+
+func (s *indexSource) isReportedByAny(members map[*indexMember]bool) bool {
+	if len(members) < len(s.groupsByMember) {
+		for m := range members {
+			if len(s.groupsByMember[m]) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	for m := range s.groupsByMember {
+		if members[m] {
+			return true
+		}
+	}
+	return false
 }
 
 // PageOf returns the page of a member's report that has an image; false for none.

@@ -55,6 +55,66 @@ func TestCells(t *testing.T) {
 	assert.False(t, found)
 }
 
+func TestSourcesOfMembers(t *testing.T) {
+	x := inventory.NewIndex()
+	setSources := func(member string, sources ...string) {
+		var images []v1alpha1.ReportedImage
+		for i, source := range sources {
+			images = append(images, reportedImage(fmt.Sprint(i), source, v1alpha1.PhaseSucceeded, 0, nil))
+		}
+		x.SetPage(member, "page", 1, images)
+		x.SetRoot(member, newRoot(pageRef("page", 1)))
+	}
+	setSources("a", "s3", "s1")
+	setSources("b", "s2", "s3")
+	setSources("c", "s4", "s3")
+	setSources("flood", "f1", "f2", "f3")
+	x.SetPage("unlisted", "page", 1, []v1alpha1.ReportedImage{reportedImage("0", "s9", v1alpha1.PhaseSucceeded, 0, nil)})
+	for _, tt := range []struct {
+		members []string
+		most    int
+		want    []string
+		wantOK  bool
+	}{
+		{[]string{"a"}, 2, []string{"s1", "s3"}, true},
+		{[]string{"a"}, 1, nil, false},
+		{[]string{"b", "a", "c"}, 4, []string{"s1", "s2", "s3", "s4"}, true},
+		{[]string{"b", "a", "c"}, 3, nil, false},
+		{[]string{"flood", "b"}, 9, []string{"f1", "f2", "f3", "s2", "s3"}, true},
+		{[]string{"unlisted", "nobody"}, 0, nil, true},
+		{nil, 0, nil, true},
+	} {
+		got, ok := x.SourcesOf(tt.members, tt.most)
+		assert.Equal(t, tt.want, got, "%v", tt.members)
+		assert.Equal(t, tt.wantOK, ok, "%v", tt.members)
+	}
+}
+
+// All sources are iterated over, however many, and the index may change meanwhile.
+func TestAllSources(t *testing.T) {
+	x := inventory.NewIndex()
+	var want []string
+	var images []v1alpha1.ReportedImage
+	for i := range 3000 {
+		want = append(want, fmt.Sprintf("s%04d", i))
+		images = append(images, reportedImage(fmt.Sprint(i), want[i], v1alpha1.PhaseSucceeded, 0, nil))
+	}
+	assert.Empty(t, slices.Collect(x.AllSources()))
+	x.SetPage("a", "page", 1, images)
+	x.SetRoot("a", newRoot(pageRef("page", 1)))
+	assert.Equal(t, want, slices.Collect(x.AllSources()))
+	for source := range x.AllSources() {
+		assert.Equal(t, want[0], source)
+		break
+	}
+	var got []string
+	for source := range x.AllSources() {
+		x.SetPage("b", "page", int64(len(got)), images[:1])
+		got = append(got, source)
+	}
+	assert.Equal(t, want, got)
+}
+
 // An answer changes only with a
 // notification, and most reports of a quiet fleet cause none.
 func TestChangesAreNotified(t *testing.T) {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -185,6 +186,38 @@ func (x *Index) Image(source string) (readapi.ImageDetail, bool) {
 	}
 	slices.SortFunc(d.PerMember, func(a, b readapi.ImageInMember) int { return strings.Compare(a.Member, b.Member) })
 	return d, true
+}
+
+// sourcesAtOnce is how many sources are copied while the index is locked.
+const sourcesAtOnce = 1024
+
+// AllSources iterates over all sources, sorted. A single member may report tens of thousands:
+// the index is not locked meanwhile. A source that comes or goes meanwhile may be left out.
+func (x *Index) AllSources() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for after, more := "", true; more; {
+			var some []string
+			some, more = x.sourcesAfter(after, sourcesAtOnce)
+			for _, source := range some {
+				if !yield(source) {
+					return
+				}
+				after = source
+			}
+		}
+	}
+}
+
+// sourcesAfter returns up to most sources after one, and whether there are more.
+func (x *Index) sourcesAfter(after string, most int) (sources []string, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	from, found := slices.BinarySearch(x.sortedSources, after)
+	if found {
+		from++
+	}
+	to := from + min(len(x.sortedSources)-from, most)
+	return slices.Clone(x.sortedSources[from:to]), to < len(x.sortedSources)
 }
 
 // SourcesWithURL returns the sources that are downloaded from a URL, of whatever type and

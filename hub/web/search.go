@@ -3,7 +3,6 @@ package web
 import (
 	"net/http"
 
-	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/answers"
 )
@@ -22,5 +21,5 @@ func (a *API) search(request *http.Request) (any, error) {
 	if err := a.list(request.Context(), &images); err != nil {
 		return nil, err
 	}
-	return answers.Search(text, &answers.SearchTerms{Members: members.Items, Images: images.Items, Sources: a.Index.Sources(readapi.MaxMatrixRows)}), nil
+	return answers.Search(text, &answers.SearchTerms{Members: members.Items, Images: images.Items, Sources: a.Index.AllSources()}), nil
 }

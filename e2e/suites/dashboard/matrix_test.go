@@ -3,7 +3,9 @@
 package dashboard_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
@@ -124,6 +127,30 @@ func TestMatrixChoices(t *testing.T) {
 	opened.AwaitElement(t, "link", "lab")
 	opened.Click(t, "link", "win-server 2025.2")
 	opened.AwaitTrue(t, "document.querySelector('dialog[open]') !== null")
+}
+
+// Where the clusters report too many sources for a matrix, the page offers one of a part of them.
+func TestSourcesOfAPartOfTheFleet(t *testing.T) {
+	p := openOwn(t, playedfleet.Burning, "")
+	p.faults.set(func(w http.ResponseWriter, request *http.Request) bool {
+		query := request.URL.Query()
+		if request.URL.Path != readapi.Root+"matrix" || query.Get("rows") != readapi.RowsSources || query.Get("selector") != "" {
+			return false
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: "choose clusters with cols or selector"}) // the page is gone
+		return true
+	})
+	opened := chromium.OpenPage(t, p.options())
+	opened.Announce("400 /fleet/v1/matrix")
+	opened.Visit(t, "/?columns=source")
+	opened.AwaitText(t, "choose clusters with cols or selector")
+	opened.AwaitElement(t, "link", "Show versions")
+	opened.FillField(t, "searchbox", "Clusters by selector", "region=nordics")
+	opened.AwaitTrue(t, "document.querySelectorAll('.matrix-cell').length > 10")
+	names := browser.Evaluate[string](t, opened, "[...document.querySelectorAll('.matrix-name a')].map((a) => a.textContent).join()")
+	assert.Contains(t, names, "bergen")
+	assert.NotContains(t, names, "paris")
 }
 
 // After the first answer, the page asks for what changed of the matrix alone.

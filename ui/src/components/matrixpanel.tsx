@@ -16,6 +16,7 @@ import { Minimap } from './minimap'
 import { Panel } from './panel'
 import { Empty, Shown } from './states'
 import { Age } from './time'
+import { TypedFilter } from './typedfilter'
 
 const zooms = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]
 const usualZoom = 20
@@ -27,13 +28,30 @@ const showWords: Record<Show, string> = { all: 'All', failing: 'Failing', moving
 
 export function MatrixPanel() {
   const rows = param('columns') === 'source' ? 'source' : 'fdi'
-  const matrix = useFolded<Cells>('matrix', { rows, group: param('group') }, ['images', 'rollouts', 'members'], fold, 2000)
+  const selector = rows === 'source' ? param('selector') : ''
+  const matrix = useFolded<Cells>('matrix', { rows, selector, group: param('group') }, ['images', 'rollouts', 'members'], fold, 2000)
   return (
     <Panel title="Clusters and images" aside={<Drawing />}>
+      {rows === 'source' && <SourceChoices isRefused={matrix.value.error !== undefined} />}
       <Shown answer={matrix} lines={12}>
         {(cells) => <Chosen cells={cells} />}
       </Shown>
     </Panel>
+  )
+}
+
+/** A fleet may have more sources than a matrix has rows: then a part of its clusters is chosen. */
+function SourceChoices({ isRefused }: { isRefused: boolean }) {
+  return (
+    <div class="filters matrix-choices">
+      <TypedFilter name="selector" label="Clusters by selector" placeholder="region=nordics" starts={[]} />
+      {isRefused && (
+        <>
+          <a href={hrefWith({ columns: undefined, selector: undefined })}>Show versions</a>
+          <a href={href('clusters') + '?sort=images'}>Clusters by number of images</a>
+        </>
+      )}
+    </div>
   )
 }
 
@@ -62,7 +80,9 @@ function Chosen({ cells }: { cells: Cells }) {
   return (
     <>
       <Choices cells={cells} filter={filter} />
-      {cells.images.length === 0 ? (
+      {cells.images.length === 0 && param('columns') === 'source' ? (
+        <Empty title="These clusters have reported no image." />
+      ) : cells.images.length === 0 ? (
         <Empty title="There is no version of an image yet.">
           <Command text="kubectl ot image publish NAME --version VERSION --url URL --wait" />
         </Empty>
@@ -130,7 +150,7 @@ function Choices({ cells, filter }: { cells: Cells; filter: Filter }) {
       )}
       <label>
         Columns
-        <select value={param('columns')} onChange={(event) => setParams({ columns: event.currentTarget.value, image: undefined })}>
+        <select value={param('columns')} onChange={(event) => setParams({ columns: event.currentTarget.value, image: undefined, selector: undefined })}>
           <option value="">versions</option>
           <option value="source">sources</option>
         </select>

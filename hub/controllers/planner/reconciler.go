@@ -213,7 +213,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		s.shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
 	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
-	s.rotated = r.Rotations.ForMember(member)
+	s.rotated, s.syncStalled = r.Rotations.ForMember(member), r.Watchdog.ForMember(member.Name)
 	if totals, known := r.Index.Totals(member.Name); known {
 		s.totals = &totals
 	}

@@ -118,14 +118,17 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 			return err
 		}
 		root := w.Reports.Root(m.Name)
-		if !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now) {
+		switch {
+		case !isSyncExpected(m, link):
+			w.forgetMember(m.Name)
+		case !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now):
 			w.forgetResolved(m.Name, link, root.Sequence)
-		} else if w.isDue(m.Name, now) {
+		case w.isDue(m.Name, now):
 			targets = append(targets, probeTarget{m, link.Spec.Replica})
 		}
 	}
 	w.forgetMissing(existing)
-	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(targets), func(i int) { w.probeMember(ctx, targets[i].member, targets[i].replica) })
+	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(targets), func(i int) { w.ProbeMember(ctx, targets[i].member, targets[i].replica) })
 	return nil
 }
 
@@ -155,6 +158,23 @@ func (w *Watchdog) forgetResolved(member string, link *v1alpha1.MemberLink, copi
 	}
 }
 
+// forgetMember drops the last probe of a member, and what it found.
+func (w *Watchdog) forgetMember(member string) {
+	w.mu.Lock()
+	found := w.probes[member].message
+	delete(w.probes, member)
+	w.mu.Unlock()
+	if found != "" {
+		w.notifyChange(member)
+	}
+}
+
+func (w *Watchdog) notifyChange(member string) {
+	for _, do := range w.onChange {
+		do(member)
+	}
+}
+
 func (w *Watchdog) forgetMissing(existing map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,14 +185,29 @@ func (w *Watchdog) forgetMissing(existing map[string]bool) {
 	}
 }
 
-// isSuspect reports whether to probe a member: a replica has to sync it, and either it
-// has been silent for long enough to be unhealthy, or that replica does not reach it. The
+// isSyncExpected reports whether a replica has to sync a member, and has not said why it cannot. Another
+// replica could not either, so it is not to blame: a member would move without end whose report the hub
+// refuses, or that sends more than the hub reads.
+func isSyncExpected(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) bool {
+	if !m.DeletionTimestamp.IsZero() || m.Spec.Quarantine != nil || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
+		return false
+	}
+	status := &link.Status
+	switch {
+	case status.Carrier != link.Spec.Replica:
+		return true
+	case status.Reachable: // the error stays in the status of one that is not reached
+		return status.SyncError == ""
+	default:
+		return status.Reason != v1alpha1.ReasonOverLimits
+	}
+}
+
+// isSuspect reports whether to probe a member that is to be synced: either it has been silent
+// for long enough to be unhealthy, or its replica does not reach it. The
 // first report of a member that has never reported may be stuck. A member that this very
 // replica does not reach is not probed again.
 func isSuspect(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink, root report.Root, since time.Time, self string, now time.Time) bool {
-	if !m.DeletionTimestamp.IsZero() || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
-		return false
-	}
 	if isMissedByOther(link, self) {
 		return true
 	}
@@ -196,9 +231,9 @@ func isMissedByOther(link *v1alpha1.MemberLink, self string) bool {
 	return status.Known && !status.Reachable && status.Carrier == link.Spec.Replica && link.Spec.Replica != self
 }
 
-// probeMember reads the report in the member, and waits whether it is synced. What is found is
+// ProbeMember reads the report in the member, and waits whether it is synced. What is found is
 // held against the replica that was assigned before, and no other.
-func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster, replica string) {
+func (w *Watchdog) ProbeMember(ctx context.Context, m *v1alpha1.MemberCluster, replica string) {
 	found := probeResult{probedAt: time.Now(), nextAfter: probeInterval}
 	root, probeErr := w.Probe.Root(ctx, m)
 	switch {
@@ -232,9 +267,7 @@ func (w *Watchdog) probeMember(ctx context.Context, m *v1alpha1.MemberCluster, r
 	w.probes[m.Name] = found
 	w.mu.Unlock()
 	if before.message != found.message {
-		for _, do := range w.onChange {
-			do(m.Name)
-		}
+		w.notifyChange(m.Name)
 	}
 }
 

@@ -52,6 +52,17 @@ func TestIsSuspect(t *testing.T) {
 		"no replica is assigned": {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "" }},
 		"it is in pull mode":     {change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Mode = v1alpha1.LinkPull }},
 		"it leaves":              {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) { m.DeletionTimestamp = &deleted }},
+		"it is in quarantine": {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) {
+			m.Spec.Quarantine = &v1alpha1.MemberQuarantine{}
+		}},
+		"its replica says why its report is not copied": {
+			status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two", SyncError: "the hub's API server refuses it"},
+		},
+		"its replica said so, and no longer reaches it": {
+			status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", SyncError: "the hub's API server refuses it"}, want: true,
+		},
+		"its replica says that it sends too much": {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", Reason: v1alpha1.ReasonOverLimits}},
+		"the one before said so":                  {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "three", Reason: v1alpha1.ReasonOverLimits}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []**time.Time{&tt.since, &tt.made} {
@@ -65,10 +76,10 @@ func TestIsSuspect(t *testing.T) {
 			if tt.change != nil {
 				tt.change(m, link)
 			}
-			assert.Equal(t, tt.want, isSuspect(m, link, tt.root, *tt.since, "one", now))
+			assert.Equal(t, tt.want, isSyncExpected(m, link) && isSuspect(m, link, tt.root, *tt.since, "one", now))
 		})
 	}
-	assert.False(t, isSuspect(&v1alpha1.MemberCluster{}, nil, report.Root{}, time.Time{}, "one", now), "it has no MemberLink")
+	assert.False(t, isSyncExpected(&v1alpha1.MemberCluster{}, nil), "it has no MemberLink")
 }
 
 func TestIsSyncable(t *testing.T) {
@@ -138,7 +149,7 @@ func TestMissedMemberIsProbedInEveryPass(t *testing.T) {
 				Links:    &Links{Cached: fake.NewClientBuilder().WithScheme(scheme).WithObjects(link).Build()},
 				Assigner: &Assigner{Replica: &Replica{Options: Options{Name: "one"}}},
 			}
-			w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, tt.replica)
+			w.ProbeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, tt.replica)
 			assert.Equal(t, tt.wantDue, w.isDue("edge", w.probes["edge"].probedAt))
 			assert.True(t, w.isDue("edge", w.probes["edge"].probedAt.Add(probeInterval)))
 		})
@@ -163,7 +174,7 @@ func TestProbeBlamesTheFormerReplica(t *testing.T) {
 		Links:    &Links{Cached: fake.NewClientBuilder().WithScheme(scheme).WithObjects(link).Build()},
 		Assigner: &Assigner{Replica: &Replica{Options: Options{Name: "one"}}},
 	}
-	w.probeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, "three")
+	w.ProbeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, "three")
 	assert.Empty(t, w.ForMember("edge"))
 	assert.Empty(t, w.Assigner.avoidances)
 }

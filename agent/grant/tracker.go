@@ -12,13 +12,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-const (
-	// assumedGrantDuration is the duration of a grant until there has been one. It only
-	// sets how often a hub that does not answer is asked.
-	assumedGrantDuration = 5 * time.Minute
-	// maxRememberedRequests bounds the requests whose time is remembered.
-	maxRememberedRequests = 64
-)
+// maxRememberedRequests bounds the requests whose time is remembered.
+const maxRememberedRequests = 64
 
 // Demand is what a cluster would run without a fleet-wide budget.
 type Demand struct {
@@ -56,7 +51,7 @@ type RequestTracker struct {
 
 // NewRequestTracker returns the tracker of the process with this boot id.
 func NewRequestTracker(bootID string) *RequestTracker {
-	return &RequestTracker{bootID: bootID, grantDuration: assumedGrantDuration}
+	return &RequestTracker{bootID: bootID, grantDuration: v1alpha1.AssumedGrantDuration}
 }
 
 // BootID identifies the process.

@@ -1,12 +1,18 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // MaxSourceGroups is how many groups of sources can have their own budget in a fleet.
 const MaxSourceGroups = 16
+
+// AssumedGrantDuration is the duration of a grant until an agent's process has had one. An agent
+// requests thrice in that time, with or without an answer.
+const AssumedGrantDuration = 5 * time.Minute
 
 // SourceGrant is how many imports may run from one group of sources.
 type SourceGrant struct {

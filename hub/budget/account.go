@@ -204,6 +204,11 @@ func (a *account) observeReport(now time.Time) {
 	}
 }
 
+// holdsSlots reports whether a grant may be in force that has slots.
+func (a *account) holdsSlots() bool {
+	return slices.ContainsFunc(a.grants, func(g trackedGrant) bool { return g.Slots > 0 })
+}
+
 func isNonceOfBoot(nonce, boot string) bool { return strings.HasPrefix(nonce, boot+"/") }
 
 // recordGrant counts a grant before it is written.

@@ -239,8 +239,49 @@ func TestNothingIsRaisedWhileLearning(t *testing.T) {
 	assert.Equal(t, v1alpha1.TransfersLearning, accountOf(p, "b").Reason)
 }
 
+// A request counts for as long as a grant. An agent asks thrice in its last grant, so one whose last
+// grant was longer, or that has had none, is asked for sooner by a grant without slots.
+func TestWaitingMemberStaysVisible(t *testing.T) {
+	short := Rules{Total: 4, Duration: 15 * time.Second}
+	b, now := NewAccountant(), time.Now()
+	b.Observe("a", requestingMember(1, 0, 4), now)
+	require.NotNil(t, grantFor(b.Allocate(short, now), "a"))
+	waits := requestingMember(1, 0, 4)
+	b.Observe("b", waits, now)
+	b.Allocate(short, now) // reduces a
+	b.Observe("a", requestingMember(1, 4, 4), now)
+	wantGrant := func(rules Rules, want bool, why string) {
+		t.Helper()
+		g := grantFor(b.Allocate(rules, now), "b")
+		require.Equal(t, want, g != nil, why)
+		if g != nil {
+			assert.Zero(t, g.Slots)
+			assert.Equal(t, rules.Duration, g.Duration)
+		}
+	}
+	assert.Equal(t, Grant{Sequence: 1, Nonce: "boot/1", Duration: short.Duration}, b.accounts["b"].lastGrant, "it asks only every 100 s")
+	ask := func(report int64, boot string) {
+		now = now.Add(5 * time.Second)
+		f := requestingMember(report, 0, 4)
+		f.BootID, f.Transfers.Nonce = boot, fmt.Sprintf("%s/%d", boot, report)
+		b.Observe("b", f, now)
+	}
+	ask(2, "boot")
+	wantGrant(short, false, "it asks every 5 s now")
+	ask(3, "next")
+	wantGrant(short, true, "its next process asks only every 100 s")
+	shorter := Rules{Total: 4, Duration: 16 * time.Second}
+	ask(4, "next")
+	wantGrant(shorter, false, "it asks more often than it has to")
+	shorter.Duration = 14 * time.Second
+	ask(5, "next")
+	wantGrant(shorter, true, "the duration was lowered")
+	ask(6, "next")
+	wantGrant(shorter, false, "it knows")
+}
+
 func TestGroupsOfSources(t *testing.T) {
-	groups := Rules{Total: 10, Duration: time.Minute, Groups: []Group{{"eu", 3}}}
+	groups := Rules{Total: 10, Duration: 5 * time.Minute, Groups: []Group{{"eu", 3}}}
 	asks := func(report int64, wanted, running int32) MemberFacts {
 		f := requestingMember(report, running, wanted)
 		f.Transfers.Sources = []v1alpha1.SourceDemand{{Name: "eu", Wanted: wanted, Running: running}}

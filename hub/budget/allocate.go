@@ -249,7 +249,7 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	next := p.fitShare(e)
 	current := last.Share
 	switch fresh := last.Nonce != e.account.requestNonce; {
-	case fresh && next.Slots == 0 && len(e.account.grants) == 0 && !p.wasCutShort(last):
+	case fresh && next.Slots == 0 && !e.account.holdsSlots() && !p.changesPace(e.account):
 		return // it has nothing, and gets nothing
 	case fresh, exceeds(next, current):
 	case p.oversubscribed && exceeds(current, next):
@@ -259,10 +259,15 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	p.issueGrant(e, next)
 }
 
-// wasCutShort reports whether a window ended a grant. Members ask as often as their last grant
-// makes them: one without slots has them ask at the usual pace.
-func (p *allocator) wasCutShort(g Grant) bool {
-	return g.Slots > 0 && g.Nonce != NoRequest && g.Duration > 0 && g.Duration < p.rules.Duration
+// changesPace reports whether a grant without slots is useful all the same. A member asks as often as
+// the last grant of its process makes it. A request counts for as long as a grant, so one that asks
+// less often than that is not seen to wait; one whose last grant was cut short asks too often.
+func (p *allocator) changesPace(a *account) bool {
+	last := a.lastGrant
+	if !isNonceOfBoot(last.Nonce, a.facts.BootID) {
+		return v1alpha1.AssumedGrantDuration > p.rules.Duration
+	}
+	return last.Duration > p.rules.Duration || last.Slots > 0 && last.Duration > 0 && last.Duration < p.rules.Duration
 }
 
 // exceeds reports whether a has more than b in total or of any group.

@@ -388,7 +388,8 @@ type ReportRoot struct {
 	// images is how many images the member has.
 	// +optional
 	Images int32 `json:"images"`
-	// omittedImages is how many images do not fit into the pages.
+	// omittedImages is how many images do not fit into the pages, or are on pages that the
+	// member's API server refuses.
 	// +optional
 	OmittedImages int32 `json:"omittedImages,omitempty"`
 	// references is how many VirtualMachines need an image, summed over all images.

@@ -258,8 +258,8 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonPagesMissing: pages of the report are missing or outdated.
 	ReasonPagesMissing = "PagesMissing"
-	// ReasonPagesOmitted: the report has no room for all images; the rest are counted but
-	// not listed.
+	// ReasonPagesOmitted: the report has no room for all images, or the member's API server
+	// refuses a page; the rest are counted but not listed.
 	ReasonPagesOmitted = "PagesOmitted"
 	// ReasonReportOversized: the report, or a page of it, is larger than an agent writes,
 	// and the hub ignores what exceeds the limit.

@@ -421,7 +421,7 @@ func (s *statusBuilder) reportComplete() conditionState {
 		}
 		return conditionUnknown(v1alpha1.ReasonPagesMissing, "the pages of the report are being copied")
 	case s.Totals.OmittedImages > 0:
-		return conditionFalse(v1alpha1.ReasonPagesOmitted, "%d of %d images have no room in the report; they are counted but not listed", s.Totals.OmittedImages, s.Report.Images)
+		return conditionFalse(v1alpha1.ReasonPagesOmitted, "%d of %d images have no room in the report, or their page is refused in the member (see the agent's log); they are counted but not listed", s.Totals.OmittedImages, s.Report.Images)
 	default:
 		return conditionTrue(v1alpha1.ReasonComplete, "all pages of the report are present")
 	}

@@ -56,8 +56,9 @@ type fakeMember struct {
 	elapsed time.Duration
 	granted *v1alpha1.LedgerGrant
 	policy  map[string]string
-	// beforeWrite is called before an object is written.
+	// beforeWrite is called before an object is written, refusePage before a page is.
 	beforeWrite func()
+	refusePage  func() error
 }
 
 type cacheState struct {
@@ -236,6 +237,8 @@ func (m *fakeMember) drawWriteError(obj client.Object) error {
 	}
 	page := obj.(*v1alpha1.ClusterReport).Page != nil
 	switch {
+	case page && m.refusePage != nil:
+		return m.refusePage()
 	case page && m.drawChance(8, "a page is refused"):
 		return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterReport").GroupKind(), obj.GetName(), nil)
 	case m.drawChance(12, "a write fails"):

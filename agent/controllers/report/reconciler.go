@@ -157,7 +157,7 @@ func (r *Reconciler) writeReport(ctx context.Context) (more bool, err error) {
 	if err := r.writeRoot(ctx, pages); err != nil {
 		return false, err
 	}
-	return more, r.deleteUnlistedPages(ctx)
+	return more, r.deleteUnlistedPages(ctx, pages)
 }
 
 // updatePaginator updates the paginator, and what is known of the stored objects. Invariant:

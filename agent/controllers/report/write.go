@@ -41,6 +41,10 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 	return max(0, r.reportedAt.Add(burstInterval).Sub(now))
 }
 
+// refusedPageDelay is the wait before a page is written again that the API server has refused: nothing
+// says when a quota or a webhook lets it pass.
+const refusedPageDelay = time.Minute
+
 // writePages writes all new pages, and those that have changed until these have
 // maxRewrittenImages. more is true if changed ones are left.
 func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
@@ -48,7 +52,7 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	for _, page := range pages {
 		stored := r.stored[page.Name]
 		switch {
-		case stored != nil && stored.refusedDigest == page.Digest:
+		case stored != nil && stored.isRefused(page) && time.Now().Before(stored.refusedUntil):
 		case stored == nil || !stored.exists():
 			if err := r.writePage(ctx, page); err != nil {
 				return false, err
@@ -77,19 +81,22 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	return false, nil
 }
 
-// writePage writes one page. A page that is refused for its content is not tried again
-// until that changes, and does not stop the others.
+// writePage writes one page. A page that is refused does not stop the others, and the root counts its
+// images as omitted.
 func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
 	err := r.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
 		obj.Page = &v1alpha1.ReportPage{Images: r.paginator.PageImages(page.Name)}
 	})
 	switch {
 	case err == nil:
+		r.objectFor(page.Name).refusedDigest = ""
 		r.Metrics.CountWrite(metrics.ReportPage)
 		return nil
-	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.objectFor(page.Name).refusedDigest = page.Digest
-		ctrl.LoggerFrom(ctx).Error(err, "The API server refuses a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version", "page", page.Name)
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err):
+		o := r.objectFor(page.Name)
+		o.refusedDigest, o.refusedUntil = page.Digest, time.Now().Add(refusedPageDelay)
+		ctrl.LoggerFrom(ctx).Error(err, "The API server refuses a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
+			"page", page.Name, "retryAfter", refusedPageDelay)
 		return nil
 	default:
 		return err
@@ -116,8 +123,12 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 		input.Totals.OldestQueued = &openedAt
 	}
 	for _, page := range pages {
-		if stored := r.stored[page.Name]; stored.exists() {
+		stored := r.stored[page.Name]
+		if stored.exists() {
 			input.Pages = append(input.Pages, stored.pageRef(page.Name))
+		}
+		if stored.isRefused(page) {
+			input.Totals.Omitted += page.Images
 		}
 	}
 	next := report.BuildRoot(input)
@@ -166,9 +177,13 @@ func (r *Reconciler) answeredPlan(pages []report.Page) *v1alpha1.PlanVersion {
 	return report.AnsweredPlan(r.answer, answers)
 }
 
-// deleteUnlistedPages deletes the pages that the stored root does not list.
-func (r *Reconciler) deleteUnlistedPages(ctx context.Context) error {
+// deleteUnlistedPages deletes the pages that the stored root does not list. Of those that do not
+// exist it forgets all but the refused ones of this report.
+func (r *Reconciler) deleteUnlistedPages(ctx context.Context, pages []report.Page) error {
 	listed := map[string]bool{v1alpha1.MailboxName: true, v1alpha1.ActivityName: true}
+	for _, page := range pages {
+		listed[page.Name] = true
+	}
 	for _, ref := range r.stored[v1alpha1.MailboxName].root.Pages {
 		listed[ref.Name] = true
 	}

@@ -107,13 +107,28 @@ type Decision struct {
 	Condition *metav1.Condition
 }
 
-// RenewalTime returns when a token is replaced. Two thirds of its life remain for an
-// outage of the hub or the member.
-func (i Issued) RenewalTime(after time.Duration) time.Time {
+// RenewalWait returns how long a token is kept, 0 if it is to be replaced. Two thirds of its life
+// remain for an outage of the hub or the member.
+func (i Issued) RenewalWait(now time.Time, after time.Duration) time.Duration {
 	if after <= 0 {
 		after = i.Expires.Sub(i.At) / 3
 	}
-	return i.At.Add(after)
+	return i.waitSinceIssue(now, after)
+}
+
+// RefusedWait returns how long a refused token may be too new for every API server of the member.
+func (i Issued) RefusedWait(now time.Time, o Options) time.Duration {
+	return i.waitSinceIssue(now, o.RetryRefused)
+}
+
+// waitSinceIssue returns what is left of a time since the token was issued. None is left of a token
+// that was issued later than now: a clock was ahead then, and the member ends the token sooner than
+// the hub expects.
+func (i Issued) waitSinceIssue(now time.Time, wait time.Duration) time.Duration {
+	if now.Before(i.At) {
+		return 0
+	}
+	return max(0, wait-now.Sub(i.At))
 }
 
 // Decide returns what to do about the credential of a member.
@@ -136,21 +151,20 @@ func Decide(s Snapshot, o Options) Decision {
 	}
 	d := Decision{IssueWith: s.sources(o)}
 	if s.Issued != nil {
-		d.Wait = s.Issued.RenewalTime(o.RenewAfter).Sub(s.Now)
+		d.Wait = s.Issued.RenewalWait(s.Now, o.RenewAfter)
 		d.ProbeGiven = s.Given.Expires.IsZero() && !s.Refused && !s.Unreachable
 		if d.ProbeGiven && !s.GivenRefused {
 			d.Wait = min(d.Wait, ProbeInterval)
 		}
 	}
 	if s.Refused && s.Issued != nil && !s.givenExpired() {
-		d.Wait = s.Issued.At.Add(o.RetryRefused).Sub(s.Now)
+		d.Wait = s.Issued.RefusedWait(s.Now, o)
 	}
 	if f := s.Failure; f != nil && len(d.IssueWith) > 0 {
 		if wait := f.At.Add(failureDelay(f.Count, o)).Sub(s.Now); wait > 0 {
 			d.IssueWith, d.Wait = nil, wait
 		}
 	}
-	d.Wait = max(d.Wait, 0)
 	d.Condition = s.rotationCondition()
 	return d
 }
@@ -172,11 +186,10 @@ func (s *Snapshot) sources(o Options) (all []Source) {
 		return nil
 	case s.Issued == nil:
 	case s.Refused:
-		// The token may be too new for every API server of the member.
-		if s.Now.Before(s.Issued.At.Add(o.RetryRefused)) {
+		if s.Issued.RefusedWait(s.Now, o) > 0 {
 			return nil
 		}
-	case s.Now.Before(s.Issued.RenewalTime(o.RenewAfter)):
+	case s.Issued.RenewalWait(s.Now, o.RenewAfter) > 0:
 		return nil
 	default:
 		all = append(all, SourceIssued)

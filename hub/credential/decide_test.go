@@ -93,6 +93,8 @@ func TestDecide(t *testing.T) {
 		"due, and failed":            {snapshotWith(expired, both(issuedFor(third), failedJustNow)), none, false, false, 40 * time.Second, "False", v1alpha1.ReasonRotationFailed, "the one in use expires at"},
 		"refused just now":           {snapshotWith(bootstrap(), both(issuedFor(time.Second), refused)), none, false, false, 59 * time.Second, "True", v1alpha1.ReasonRotated, ""},
 		"refused":                    {snapshotWith(bootstrap(), both(issuedFor(time.Hour), refused)), given, false, false, 0, "True", v1alpha1.ReasonRotated, ""},
+		"issued by a clock ahead":    {snapshotWith(bootstrap(), issuedFor(-5*24*time.Hour)), either, false, false, 0, "True", v1alpha1.ReasonRotated, ""},
+		"refused, by a clock ahead":  {snapshotWith(bootstrap(), both(issuedFor(-5*24*time.Hour), refused)), given, false, false, 0, "True", v1alpha1.ReasonRotated, ""},
 		"revoked":                    {snapshotWith(bootstrap(), both(issuedFor(time.Hour), refused, givenRefused)), given, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "it was revoked there"},
 		"revoked, given expired":     {snapshotWith(expired, both(issuedFor(time.Hour), refused)), none, false, false, third - time.Hour, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
 		"legacy, new":                {snapshotWith(legacy(), nil), given, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "has no known expiry"},

@@ -95,14 +95,14 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	lifetime := token.lifetime()
-	due := lifetime.RenewalTime(k.RenewAfter)
-	if refused := state.Known && !state.Reachable && state.Reason == v1alpha1.ReasonUnauthorized; !refused && time.Now().Before(due) {
+	lifetime, now := token.lifetime(), time.Now()
+	wait := lifetime.RenewalWait(now, k.RenewAfter)
+	if refused := state.Known && !state.Reachable && state.Reason == v1alpha1.ReasonUnauthorized; !refused && wait > 0 {
 		k.Rotations.setCondition(member, credential.ClusterAPICondition(&lifetime, ""))
 	}
 	if state.Known && !state.Reachable {
 		if state.Reason == v1alpha1.ReasonUnauthorized {
-			if wait := time.Until(token.issued.Add(k.RetryRefused)); wait > 0 {
+			if wait := lifetime.RefusedWait(now, k.rotationOptions()); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
 			return k.issueFromClusterAPI(ctx, member, secret, true)
@@ -111,7 +111,7 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 			return reconcile.Result{}, err
 		}
 	}
-	if wait := time.Until(due); wait > 0 {
+	if wait > 0 {
 		if state.Known && !state.Reachable {
 			wait = min(wait, k.RetryRefused)
 		}

@@ -4,12 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Directions in which a sync copies objects of the mailbox.
-const (
-	DirectionUp   = "up"
-	DirectionDown = "down"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 )
 
 // PullMode has the metrics of an agent in pull mode. NewPullMode creates it.
@@ -42,7 +38,7 @@ func NewPullMode(r prometheus.Registerer) *PullMode {
 	for _, result := range []string{"success", "failure"} {
 		m.renewals.WithLabelValues(result)
 	}
-	for _, direction := range []string{DirectionUp, DirectionDown} {
+	for _, direction := range []string{mailbox.DirectionUp, mailbox.DirectionDown} {
 		m.copied.WithLabelValues(direction)
 		m.failures.WithLabelValues(direction)
 	}

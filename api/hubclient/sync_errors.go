@@ -2,10 +2,12 @@ package hubclient
 
 import (
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -22,9 +24,34 @@ const maxConflicts = 20
 // SyncFailures counts the syncs in a row that failed because of the member.
 type SyncFailures struct{ inARow, conflicts int }
 
-// ConflictsPersist reports whether so many syncs in a row ended in conflicts that nobody
+// Result returns what one sync comes to, after Describe: after how long to sync again because another
+// process wrote at the same time, or the errors, with their directions for onFailure. Conflicts that
+// last are errors too, whose backoff spares the API servers.
+func (f *SyncFailures) Result(up, down error, onFailure func(direction string)) (time.Duration, error) {
+	var failed []error
+	conflict := false
+	for _, one := range []struct {
+		direction string
+		err       error
+	}{{mailbox.DirectionUp, up}, {mailbox.DirectionDown, down}} {
+		switch {
+		case one.err == nil:
+		case apierrors.IsConflict(one.err) && !f.conflictsPersist():
+			conflict = true
+		default:
+			onFailure(one.direction)
+			failed = append(failed, one.err)
+		}
+	}
+	if conflict && len(failed) == 0 {
+		return trigger.ConflictRetryDelay, nil
+	}
+	return 0, errors.Join(failed...)
+}
+
+// conflictsPersist reports whether so many syncs in a row ended in conflicts that nobody
 // else's writes are the reason.
-func (f *SyncFailures) ConflictsPersist() bool { return f.conflicts >= maxConflicts }
+func (f *SyncFailures) conflictsPersist() bool { return f.conflicts >= maxConflicts }
 
 // Describe returns why the mailbox is not synced, after one more sync; empty if it is.
 // before is what was described last.
@@ -36,7 +63,7 @@ func (f *SyncFailures) Describe(up, down error, before string) string {
 	}
 	if apierrors.IsConflict(up) || apierrors.IsConflict(down) {
 		f.conflicts++
-		if !f.ConflictsPersist() {
+		if !f.conflictsPersist() {
 			return before
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 func TestDescribeSyncErrors(t *testing.T) {
@@ -55,6 +57,37 @@ func TestSyncFailuresInARow(t *testing.T) {
 	require.Equal(t, described, failures.Describe(nil, conflict, described))
 	require.Empty(t, failures.Describe(nil, nil, described))
 	require.Empty(t, failures.Describe(failed, nil, ""))
+}
+
+// Conflicts end by themselves where another process syncs, too. A webhook's or a proxy's do not, and
+// each repetition reads every page live.
+func TestLastingConflictsAreErrors(t *testing.T) {
+	failed, conflict := errors.New("it does not answer"), apierrors.NewConflict(schema.GroupResource{}, "a", nil)
+	for name, tt := range map[string]struct {
+		up, down  error
+		syncs     int
+		wantDelay time.Duration
+		wantErr   error
+		wantFails []string
+	}{
+		"none":              {syncs: 1},
+		"a conflict":        {up: conflict, syncs: 1, wantDelay: trigger.ConflictRetryDelay},
+		"two conflicts":     {up: conflict, down: conflict, syncs: 2, wantDelay: trigger.ConflictRetryDelay},
+		"a failure beside":  {up: conflict, down: failed, syncs: 1, wantErr: failed, wantFails: []string{"down"}},
+		"lasting conflicts": {up: conflict, syncs: maxConflicts, wantErr: conflict, wantFails: []string{"up"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failures SyncFailures
+			for range tt.syncs {
+				failures.Describe(tt.up, tt.down, "")
+			}
+			var fails []string
+			delay, err := failures.Result(tt.up, tt.down, func(direction string) { fails = append(fails, direction) })
+			require.Equal(t, tt.wantDelay, delay)
+			require.ErrorIs(t, err, tt.wantErr)
+			require.Equal(t, tt.wantFails, fails)
+		})
+	}
 }
 
 // memberFailure is the error of a sync whose member answers with err.

@@ -6,6 +6,12 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// Directions in which a sync copies objects, as labels of metrics.
+const (
+	DirectionUp   = "up"
+	DirectionDown = "down"
+)
+
 // Findings is what syncing has shown about a member so far, for the status of its
 // MemberLink.
 type Findings struct {

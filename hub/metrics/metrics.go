@@ -7,15 +7,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/mailbox"
 )
 
 const namespace = "ot_hub"
-
-// Directions of the relay.
-const (
-	DirectionDown = "down"
-	DirectionUp   = "up"
-)
 
 // Metrics of a hub. Create them with New.
 type Metrics struct {
@@ -51,7 +47,7 @@ func New(r prometheus.Registerer) *Metrics {
 			Help:    "Duration of a decision about one FleetDiskImage in all clusters.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 3, 10)}),
 	}
-	for _, direction := range []string{DirectionDown, DirectionUp} {
+	for _, direction := range []string{mailbox.DirectionUp, mailbox.DirectionDown} {
 		m.relayCopies.WithLabelValues(direction)
 		m.relayErrors.WithLabelValues(direction)
 	}

@@ -34,7 +34,8 @@ func (s *Syncer) keepConnected(ctx context.Context, session *hubSession) {
 		if ctx.Err() != nil {
 			return
 		}
-		if connected {
+		// Watches that a proxy ends at once would else be opened again all the time.
+		if connected && !errors.As(err, new(*hubclient.WatchError)) {
 			delay = min(hubclient.FirstRetryDelay, maxDelay)
 		}
 		wait := max(delay, limits.Next(err, maxDelay))

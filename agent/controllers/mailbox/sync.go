@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -102,28 +101,21 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 		return 0, err
 	}
 	up, upErr := relay.SyncUp(ctx, known)
-	metric.CountCopied(metrics.DirectionUp, up.Written)
+	metric.CountCopied(mailbox.DirectionUp, up.Written)
 	if up.ActivityRefused != nil {
 		ctrl.LoggerFrom(ctx).Info("The hub refuses the activity of the report; going on without it. Its CustomResourceDefinitions may be of an older version", "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
 	}
 	down, downErr := relay.SyncDown(ctx)
-	metric.CountCopied(metrics.DirectionDown, len(down.Written))
+	metric.CountCopied(mailbox.DirectionDown, len(down.Written))
 	c.copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
 	before := c.findings.SyncError
 	c.findings = c.findings.Merge(up, upErr, down, downErr)
 	c.findings.SyncError = c.failures.Describe(upErr, downErr, before)
 
-	for direction, copyErr := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
-		switch {
-		case copyErr == nil || ctx.Err() != nil:
-		case apierrors.IsConflict(copyErr):
-			delay = trigger.ConflictRetryDelay
-		default:
-			metric.CountCopyFailure(direction)
-			err = copyErr
-		}
+	if ctx.Err() != nil {
+		return 0, nil
 	}
-	return delay, err
+	return c.failures.Result(upErr, downErr, metric.CountCopyFailure)
 }
 
 // knownClusterUID is the cluster that the hub plans for: the report of another one is not

@@ -4,6 +4,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,8 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	states map[string]*connectionState
+	// uploads of members. A new connection does not forget what was copied by the one before.
+	uploads map[string]*uploadBudget
 }
 
 // connectionState is what the relay knows from one connection to a member.
@@ -60,6 +63,7 @@ type connectionState struct {
 	mailbox  mailboxReader
 	cleanUp  cleanUpAttempts
 	failures hubclient.SyncFailures
+	uploads  *uploadBudget
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its
@@ -115,8 +119,14 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
 	before.Connection = r.Members.ConnectionID(member.Name, connected)
 	began := time.Now()
+	if wait := state.uploads.wait(began); wait > 0 {
+		before.SyncError = cmp.Or(describeUploadWait(wait), before.SyncError)
+		before.SetStatus(status, link.Spec.Challenge)
+		return wait, nil
+	}
+	hub := &measuringClient{Client: r.Live}
 	relay := mailbox.Relay{
-		Hub:    mailbox.Side{Cached: &state.mailbox, Live: r.Live, Namespace: link.Namespace},
+		Hub:    mailbox.Side{Cached: &state.mailbox, Live: hub, Namespace: link.Namespace},
 		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies: &state.EqualCopies,
 	}
@@ -139,8 +149,9 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 
 	// Up first: the plan may depend on what the member reports.
 	up, upErr := relay.SyncUp(ctx, known)
+	state.uploads.record(hub.written, time.Now())
 	r.Replica.Heartbeats.Set(member.Name, up.Heartbeat)
-	r.Metrics.CountSynced(metrics.DirectionUp, up.Written)
+	r.Metrics.CountSynced(mailbox.DirectionUp, up.Written)
 	if up.ActivityRefused != nil {
 		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", member.Name, "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
 	}
@@ -153,35 +164,15 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	if holder == "" && (otherCluster == "" || otherCluster == known) { // otherwise the member may have another one's plan
 		down, downErr = relay.SyncDown(ctx)
 	}
-	r.Metrics.CountSynced(metrics.DirectionDown, len(down.Written))
+	r.Metrics.CountSynced(mailbox.DirectionDown, len(down.Written))
 	relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
 	after := before.Merge(up, upErr, down, downErr)
 	after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
 	after.SetStatus(status, link.Spec.Challenge)
-	return r.resultOf(ctx, upErr, downErr, state.failures.ConflictsPersist())
-}
-
-func (r *Reconciler) resultOf(ctx context.Context, upErr, downErr error, conflictsPersist bool) (time.Duration, error) {
 	if ctx.Err() != nil {
 		return 0, nil // the hub stops
 	}
-	var failed []error
-	conflicts := 0
-	for direction, err := range map[string]error{metrics.DirectionUp: upErr, metrics.DirectionDown: downErr} {
-		switch {
-		case err == nil:
-		case apierrors.IsConflict(err) && !conflictsPersist:
-			conflicts++
-			log.FromContext(ctx).V(1).Info("Another replica synced at the same time; retrying", "direction", direction, "error", err.Error())
-		default:
-			r.Metrics.CountSyncError(direction)
-			failed = append(failed, err)
-		}
-	}
-	if len(failed) == 0 && conflicts > 0 {
-		return trigger.ConflictRetryDelay, nil
-	}
-	return 0, errors.Join(failed...)
+	return state.failures.Result(upErr, downErr, r.Metrics.CountSyncError)
 }
 
 // updateLinkStatus writes the status of a MemberLink if it has changed. The write is
@@ -226,12 +217,15 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.states == nil {
-		r.states = map[string]*connectionState{}
+		r.states, r.uploads = map[string]*connectionState{}, map[string]*uploadBudget{}
 	}
 	if state := r.states[name]; state != nil && state.member == member {
 		return state
 	}
-	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}}
+	if r.uploads[name] == nil {
+		r.uploads[name] = &uploadBudget{}
+	}
+	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}, uploads: r.uploads[name]}
 	if before := r.states[name]; before != nil {
 		state.cleanUp = before.cleanUp
 	}
@@ -244,4 +238,5 @@ func (r *Reconciler) forgetMember(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, name)
+	delete(r.uploads, name)
 }

@@ -53,9 +53,11 @@ type decision struct {
 }
 
 const (
-	// contactPollInterval is how often to check whether an agent uses its credential.
+	// contactPollInterval is how often to check whether an agent uses its credential while it can
+	// fetch it, and idlePollInterval how often afterwards: it may be gone for good.
 	// There is no watch, because it would deliver every renewal of every agent's Lease.
 	contactPollInterval = 2 * time.Second
+	idlePollInterval    = time.Minute
 	// repairInterval is how often to check whether somebody deleted what a registered
 	// agent needs.
 	repairInterval = 10 * time.Minute
@@ -122,7 +124,7 @@ func (s snapshot) decideRegistration() decision {
 	case s.joinAccount.exists():
 		return s.offerJoinToken(preparing)
 	case s.agentAccount.exists() && s.agentAccount.joinTokenRequest == tokenRequest:
-		return s.awaitFirstContact("")
+		return s.awaitFirstContact("", idlePollInterval)
 	default:
 		return preparing(createJoinAccount)
 	}
@@ -167,8 +169,10 @@ func (s snapshot) decideOnClusterJoin() decision {
 		return s.endRegistrationRound(func(next step) decision {
 			return s.withCondition(next, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has its own credential")
 		})
+	case issued && expired:
+		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent could fetch it with its join token until %s", fingerprint, expires.Format(time.RFC3339)), idlePollInterval)
 	case issued:
-		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent can fetch it with its join token until %s", fingerprint, expires.Format(time.RFC3339)))
+		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent can fetch it with its join token until %s", fingerprint, expires.Format(time.RFC3339)), contactPollInterval)
 	case expired:
 		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired,
 			"the join token expired at %s before key %s was accepted. %s", expires.Format(time.RFC3339), fingerprint, s.newTokenHint())
@@ -233,14 +237,14 @@ func (s snapshot) acceptanceObstacle(fingerprint string) string {
 }
 
 // awaitFirstContact waits until the agent uses its credential.
-func (s snapshot) awaitFirstContact(how string) decision {
+func (s snapshot) awaitFirstContact(how string, pollInterval time.Duration) decision {
 	if s.credentialInUse() {
 		d := s.withCondition(noStep, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has its own credential")
 		d.requeueAfter = repairInterval
 		return d
 	}
 	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingContact, "the agent has a credential and has not used it yet%s. If it never does: %s", how, s.newTokenHint())
-	d.requeueAfter = contactPollInterval
+	d.requeueAfter = pollInterval
 	return d
 }
 

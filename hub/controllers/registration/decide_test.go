@@ -119,6 +119,12 @@ func TestRegistrationSteps(t *testing.T) {
 	s.clusterJoin.Status = d.joinStatus
 	d = expect(noStep, v1alpha1.ReasonAwaitingContact, no)
 	assert.Equal(t, contactPollInterval, d.requeueAfter)
+	late := s
+	late.now = s.now.Add(time.Hour)
+	d = decideNextStep(late)
+	assert.Equal(t, v1alpha1.ReasonAwaitingContact, d.condition.Reason, "it may have fetched the credential before")
+	assert.Contains(t, d.condition.Message, "the agent could fetch it with its join token until")
+	assert.Equal(t, idlePollInterval, d.requeueAfter, "it may be gone for good")
 
 	s.leaseHolder = "boot/agent"
 	expect(unbindJoinAccount, v1alpha1.ReasonJoined, yes)

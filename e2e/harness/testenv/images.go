@@ -5,6 +5,7 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,8 @@ func NewPolicy(keysAndValues ...string) map[string]string {
 	return data
 }
 
-// DescribeImports returns the state of the imports of a namespace, and which programs of the cluster
-// have exited, for a failure message.
+// DescribeImports returns the state of the images and imports of a namespace, which programs of the
+// cluster have exited, and the end of the agent's log, for a failure message.
 func (s *Env) DescribeImports(ctx context.Context, ns string) string {
 	var text strings.Builder
 	if ended := s.ListEnded(); len(ended) > 0 {
@@ -67,11 +68,16 @@ func (s *Env) DescribeImports(ctx context.Context, ns string) string {
 		}
 		return o.GetName()
 	}
+	var images v1alpha1.VMDiskImageList
 	var dvs cdiv1.DataVolumeList
 	var claims corev1.PersistentVolumeClaimList
 	var pods corev1.PodList
-	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
+	for _, list := range []client.ObjectList{&images, &dvs, &claims, &pods} {
 		_ = s.Client().List(ctx, list, client.InNamespace(ns))
+	}
+	for i := range images.Items {
+		img := &images.Items[i]
+		fmt.Fprintf(&text, "VMDiskImage %s generation %d %s: %s\n", about(img), img.Generation, img.Status.Phase, img.Status.Message)
 	}
 	for i := range dvs.Items {
 		fmt.Fprintf(&text, "DataVolume %s %+v\n", about(&dvs.Items[i]), dvs.Items[i].Status)
@@ -84,7 +90,19 @@ func (s *Env) DescribeImports(ctx context.Context, ns string) string {
 		p := &pods.Items[i]
 		fmt.Fprintf(&text, "Pod %s on %q %s %+v\n", about(p), p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses)
 	}
+	if s.Agent != nil {
+		fmt.Fprintf(&text, "the agent's log ends:\n%s", readEnd(s.Agent.LogFile(), 8<<10))
+	}
 	return text.String()
+}
+
+// readEnd returns the last bytes of a file, or why it cannot be read.
+func readEnd(path string, limit int) []byte {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return content[max(0, len(content)-limit):]
 }
 
 // AwaitSucceeded waits until an image is ready to use.

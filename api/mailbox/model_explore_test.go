@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,7 @@ type exploration struct {
 // violation, of a step or of check.
 func explore[W comparable](t *testing.T, start W, steps func(W, func(transition[W])), check func(W) string) exploration {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // all that is allocated is kept
 	met := map[W]int32{start: 0}
 	worlds := []W{start}
 	parents := []int32{0}

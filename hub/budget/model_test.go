@@ -153,7 +153,7 @@ type scenario struct {
 type explorer struct {
 	scenario
 	faults
-	seen map[string]struct{}
+	seen map[worldKey]struct{}
 }
 
 func (x *explorer) initialWorld() world {

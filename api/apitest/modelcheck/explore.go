@@ -4,6 +4,7 @@
 package modelcheck
 
 import (
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -70,6 +71,7 @@ func (r Result) FormatTrace() string { return "\n  - " + strings.Join(r.Trace, "
 // Explore visits every state of a model, or stops at the first violation.
 func Explore[S comparable](t *testing.T, model Model[S], options Options[S]) Result {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // all that is allocated is kept
 	initial := model.InitialState()
 	initial = model.Canonical(&initial)
 	visited := newStateSet[S]()

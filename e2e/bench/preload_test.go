@@ -10,11 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestPlanWritesPerStepOfARollout wants a member's plan to be written when a version has to be kept
 // and when the member may begin with it, and not when this or another member reports.
 func TestPlanWritesPerStepOfARollout(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	ctrl.SetLogger(logr.Discard())
 	run := preloadRun{members: 12, concurrency: 4, importDuration: time.Second}
 	_, versions, err := run.measureVersions(t.Context())

@@ -9,11 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestWritesPerImageDoNotGrowWithTheQueue counts writes, which do not depend on the machine's load.
 // `make bench` measures CPU time and memory.
 func TestWritesPerImageDoNotGrowWithTheQueue(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	ctrl.SetLogger(logr.Discard())
 	sc := scaleRun{short: 20, long: 120, processed: 20, budget: 4}
 	short, long, err := sc.measureQueues(t.Context())

@@ -67,7 +67,8 @@ test: ## Run all tests (needs Go, make and git only)
 	@# Without Go's cache of results: it does not know which programs a journey has run.
 	go -C cli test -count=1 -vet=off ./...
 	@go run ./scripts/dashboard -test
-	go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_ORDER)
+	@# The compiler and the linker collect garbage less often: two cores are scarcer than memory.
+	GOGC=400 GOMEMLIMIT=1GiB go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_ORDER)
 
 .PHONY: test-long
 test-long: TEST_TIMEOUT = 120m

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,7 @@ func measure(usageDir string, command []string) int {
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, os.Interrupt)
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = slices.DeleteFunc(os.Environ(), isCollectorSetting)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
@@ -54,6 +56,12 @@ func measure(usageDir string, command []string) int {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}
 	return code
+}
+
+// isCollectorSetting reports whether a variable is one that `make test` sets for the compiler and the
+// linker. Programs under test collect garbage as in a cluster.
+func isCollectorSetting(variable string) bool {
+	return strings.HasPrefix(variable, "GOGC=") || strings.HasPrefix(variable, "GOMEMLIMIT=")
 }
 
 // waitForAll waits for every child, orphans that it inherited included, and returns the

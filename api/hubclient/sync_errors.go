@@ -24,9 +24,9 @@ const maxConflicts = 20
 // SyncFailures counts the syncs in a row that failed because of the member.
 type SyncFailures struct{ inARow, conflicts int }
 
-// Result returns what one sync comes to, after Describe: after how long to sync again because another
-// process wrote at the same time, or the errors, with their directions for onFailure. Conflicts that
-// last are errors too, whose backoff spares the API servers.
+// Result returns the retry delay after conflicts with another process, or the joined errors, whose
+// directions onFailure gets. Describe has to count the sync before: conflicts that last are errors too,
+// whose backoff spares the API servers.
 func (f *SyncFailures) Result(up, down error, onFailure func(direction string)) (time.Duration, error) {
 	var failed []error
 	conflict := false

@@ -29,6 +29,8 @@ type Findings struct {
 	DroppedFields []string
 	// SyncError says why the last syncs failed; empty if they did not.
 	SyncError string
+	// ReportRefused: SyncError is about the report itself, which no other replica could copy.
+	ReportRefused bool
 	// ConfirmedSequence is a report sequence: since the first Merge, the hub's copy of
 	// the report was compared with the member's own and was at least this new. 0 if not
 	// compared yet.
@@ -74,7 +76,7 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 	status.Challenge, status.Confirmed = challenge, r.ConfirmedSequence
 	status.ReportConnection = r.ReportConnection
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
-	status.SyncError = v1alpha1.SanitizeText(r.SyncError, 1024)
+	status.SyncError, status.ReportRefused = v1alpha1.SanitizeText(r.SyncError, 1024), r.ReportRefused
 	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, r.DroppedFields
 	if ahead := r.NewerPlan; ahead != (v1alpha1.PlanVersion{}) {
 		status.Ahead = &ahead
@@ -84,7 +86,7 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 // FindingsFromStatus restores the findings of a status for a process that takes over.
 // ConfirmedSequence is dropped if it was for another challenge.
 func FindingsFromStatus(status *v1alpha1.MemberLinkStatus, challenge string) Findings {
-	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped, SyncError: status.SyncError, ReportConnection: status.ReportConnection}
+	r := Findings{OtherCluster: status.Another, ReportOlder: status.Older, NewerGrant: status.AheadGrant, DroppedFields: status.Dropped, SyncError: status.SyncError, ReportRefused: status.ReportRefused, ReportConnection: status.ReportConnection}
 	if status.Ahead != nil {
 		r.NewerPlan = *status.Ahead
 	}

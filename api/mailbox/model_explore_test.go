@@ -6,6 +6,9 @@ import (
 	"testing"
 )
 
+// All that a model allocates is kept.
+func init() { debug.SetGCPercent(400) }
+
 // transition is one possible step of a model.
 type transition[W comparable] struct {
 	next W
@@ -25,7 +28,6 @@ type exploration struct {
 // violation, of a step or of check.
 func explore[W comparable](t *testing.T, start W, steps func(W, func(transition[W])), check func(W) string) exploration {
 	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // all that is allocated is kept
 	met := map[W]int32{start: 0}
 	worlds := []W{start}
 	parents := []int32{0}

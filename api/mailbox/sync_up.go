@@ -326,3 +326,10 @@ func (r Relay) deleteCopy(ctx context.Context, copied *metav1.PartialObjectMetad
 func IsRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
+
+// IsReportRefused reports whether SyncUp failed for what the report says: whoever copies it fails.
+func IsReportRefused(err error) bool {
+	var problem ReportError
+	var inMember *MemberError
+	return errors.As(err, &problem) || IsRefused(err) && !errors.As(err, &inMember)
+}

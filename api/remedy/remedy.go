@@ -45,7 +45,7 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonVerificationSkipped: "Put the CA into the kubeconfig, and unset spec.insecureSkipTLSVerify.",
 	},
 	v1alpha1.ConditionMailboxSynced: {
-		v1alpha1.ReasonSyncFailed: "Plan or report is not copied. The message has the request and the answer of the member's API server.",
+		v1alpha1.ReasonSyncFailed: "Plan or report is not copied, or late. The message says which request failed, or what the report exceeds.",
 	},
 	v1alpha1.ConditionAgentHealthy: {
 		v1alpha1.ReasonNeverReported: startAgent,

@@ -127,6 +127,10 @@ type MemberLinkStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	SyncError string `json:"syncError,omitempty"`
+	// reportRefused: syncError is about what the member's report says, or how much it
+	// changes. No other replica of the hub could copy it.
+	// +optional
+	ReportRefused bool `json:"reportRefused,omitempty"`
 
 	// cleanedUp: after spec.leaving, plan and grant are gone from the member.
 	// +optional

@@ -11,7 +11,7 @@ import (
 const MaxSourceGroups = 16
 
 // AssumedGrantDuration is the duration of a grant until an agent's process has had one. An agent
-// requests thrice in that time, with or without an answer.
+// requests three times in that time, with or without an answer.
 const AssumedGrantDuration = 5 * time.Minute
 
 // SourceGrant is how many imports may run from one group of sources.

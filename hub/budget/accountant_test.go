@@ -239,8 +239,8 @@ func TestNothingIsRaisedWhileLearning(t *testing.T) {
 	assert.Equal(t, v1alpha1.TransfersLearning, accountOf(p, "b").Reason)
 }
 
-// A request counts for as long as a grant. An agent asks thrice in its last grant, so one whose last
-// grant was longer, or that has had none, is asked for sooner by a grant without slots.
+// A request counts for as long as a grant. An agent requests three times in its last grant, so one
+// whose last grant was longer, or that has had none, gets a grant without slots.
 func TestWaitingMemberStaysVisible(t *testing.T) {
 	short := Rules{Total: 4, Duration: 15 * time.Second}
 	b, now := NewAccountant(), time.Now()

@@ -249,7 +249,7 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	next := p.fitShare(e)
 	current := last.Share
 	switch fresh := last.Nonce != e.account.requestNonce; {
-	case fresh && next.Slots == 0 && !e.account.holdsSlots() && !p.changesPace(e.account):
+	case fresh && next.Slots == 0 && !e.account.holdsSlots() && !p.changesRequestInterval(e.account):
 		return // it has nothing, and gets nothing
 	case fresh, exceeds(next, current):
 	case p.oversubscribed && exceeds(current, next):
@@ -259,10 +259,10 @@ func (p *allocator) answerRequest(e *allocationEntry) {
 	p.issueGrant(e, next)
 }
 
-// changesPace reports whether a grant without slots is useful all the same. A member asks as often as
-// the last grant of its process makes it. A request counts for as long as a grant, so one that asks
-// less often than that is not seen to wait; one whose last grant was cut short asks too often.
-func (p *allocator) changesPace(a *account) bool {
+// changesRequestInterval reports whether a grant without slots is useful: an agent requests three times
+// in the duration of the last grant of its process. A request counts for as long as a grant, so a
+// member with a longer one is not seen to wait; one whose last grant was cut short requests too often.
+func (p *allocator) changesRequestInterval(a *account) bool {
 	last := a.lastGrant
 	if !isNonceOfBoot(last.Nonce, a.facts.BootID) {
 		return v1alpha1.AssumedGrantDuration > p.rules.Duration

@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// All that a model allocates is kept.
+func init() { debug.SetGCPercent(400) }
+
 // explore visits all states within the bounds. It returns their number and, if one
 // violates the budget, the steps to it.
 func (x *explorer) explore() (states int, broken []string) {
@@ -19,7 +22,6 @@ func (x *explorer) explore() (states int, broken []string) {
 		what string
 		at   int
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // most of what is allocated is kept
 	all := []visit{{w: x.initialWorld(), from: -1}}
 	x.seen = map[worldKey]struct{}{}
 	for i := 0; i < len(all) && len(all) < x.most; i++ {

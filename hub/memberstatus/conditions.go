@@ -145,6 +145,8 @@ func (s *statusBuilder) reachable() conditionState {
 	switch {
 	case c.PullMode:
 		return s.pullReachable()
+	case s.SyncStalled != "" && c.Known && !c.Reachable && c.Message != "":
+		return conditionFalse(v1alpha1.ReasonReportNotCarried, "%s. What that replica says: %s", s.SyncStalled, c.Message)
 	case s.SyncStalled != "":
 		return conditionFalse(v1alpha1.ReasonReportNotCarried, "%s", s.SyncStalled)
 	case c.SpecChanged:
@@ -246,6 +248,8 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the hub does not reach the member (see Reachable); the status shows that time", since)
 	case s.ReportOlder:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the report in the member is older than the hub's copy: the member was restored from a backup, and its agent has not reported since; check that ot-agent runs in it", since)
+	case s.SyncError != "":
+		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: it is not copied (see MailboxSynced); the status shows that time", since)
 	default:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s although the member is reachable: check that ot-agent runs in it and has a leader; the status shows that time", since)
 	}
@@ -421,7 +425,7 @@ func (s *statusBuilder) reportComplete() conditionState {
 		}
 		return conditionUnknown(v1alpha1.ReasonPagesMissing, "the pages of the report are being copied")
 	case s.Totals.OmittedImages > 0:
-		return conditionFalse(v1alpha1.ReasonPagesOmitted, "%d of %d images have no room in the report, or their page is refused in the member (see the agent's log); they are counted but not listed", s.Totals.OmittedImages, s.Report.Images)
+		return conditionFalse(v1alpha1.ReasonPagesOmitted, "%d of %d images have no room in the report, or are on pages that the member's API server refuses (see the agent's log): the hub does not know how they are", s.Totals.OmittedImages, s.Report.Images)
 	default:
 		return conditionTrue(v1alpha1.ReasonComplete, "all pages of the report are present")
 	}

@@ -41,7 +41,7 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	members                = newDesc("members", "Members of the fleet, by state: all, quarantined, reachable, healthy, unknown (their images may have changed since the last report).", "state")
-	memberReachable        = newDesc("member_reachable", "1 while the hub is connected to the member's API server, otherwise 0.", "member")
+	memberReachable        = newDesc("member_reachable", "1 while condition Reachable of the member is True, otherwise 0.", "member")
 	memberHealthy          = newDesc("member_healthy", "1 while the member's agent reports in time, otherwise 0.", "member")
 	memberBudget           = newDesc("member_budget", "Imports that the member's ledger allows at the same time.", "member")
 	memberSlots            = newDesc("member_slots", "Imports that the member's ledger lists.", "member")

@@ -89,7 +89,7 @@ func staleMessage(reason string) string {
 	case v1alpha1.ReasonPagesMissing:
 		return "pages of its report are missing: see ReportComplete of its MemberCluster"
 	case v1alpha1.ReasonPagesOmitted:
-		return "its report has no room for all of its images: see ReportComplete of its MemberCluster"
+		return "its report has no room for all of its images, or pages of it are refused there: see ReportComplete of its MemberCluster"
 	case v1alpha1.ReasonAnotherCluster, v1alpha1.ReasonDuplicateCluster:
 		return "it was replaced by another cluster, or another member is the same cluster: see IdentityConfirmed of its MemberCluster"
 	default:

@@ -310,7 +310,10 @@ func (m *fakeMember) writeReport(ctx context.Context) (bool, error) {
 func (m *fakeMember) reportUntilDone(ctx context.Context) {
 	m.quiet = true
 	for key := range maps.Clone(m.images) {
-		m.changeImage(key, false) // a refused page is not tried again unchanged
+		m.changeImage(key, false)
+	}
+	for _, o := range m.r.stored {
+		o.refusedUntil = o.refusedUntil.Add(-refusedPageDelay) // it is tried again
 	}
 	m.deliverEvents()
 	for range 100 {

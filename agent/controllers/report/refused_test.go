@@ -43,7 +43,9 @@ func TestRefusedPageIsOmitted(t *testing.T) {
 
 				tries := 0
 				m.refusePage = func() error { tries++; return refusal }
-				writeRoot()
+				m.changeImage(imageKey(1), false)
+				m.deliverEvents()
+				assert.EqualValues(t, 3, writeRoot().OmittedImages)
 				assert.Zero(t, tries, "it is tried again at once")
 				time.Sleep(refusedPageDelay)
 				m.refusePage = nil

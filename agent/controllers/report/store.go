@@ -32,18 +32,19 @@ type storedObject struct {
 	imageCount int
 	root       *v1alpha1.ReportRoot
 	activity   *v1alpha1.ReportedActivity
-	// refusedDigest is that of a page that the API server has refused since it last took one, and
-	// refusedUntil when the page is tried again.
-	refusedDigest string
-	refusedUntil  time.Time
+	// refusedUntil is when a page is tried again that the API server has refused; zero if it took
+	// the last one.
+	refusedUntil time.Time
 	// answer is the plan that the stored page answers.
 	answer report.PlanAnswer
 }
 
 func (o *storedObject) exists() bool { return o.uid != "" }
 
-// isRefused reports whether the API server has refused a page as it is now.
-func (o *storedObject) isRefused(page report.Page) bool { return o.refusedDigest == page.Digest }
+// isOutdated reports whether a page is stored otherwise, or not at all, because it was refused.
+func (o *storedObject) isOutdated(page report.Page) bool {
+	return !o.refusedUntil.IsZero() && (!o.exists() || o.digest != page.Digest)
+}
 
 func (o *storedObject) pageRef(name string) v1alpha1.PageRef {
 	return v1alpha1.PageRef{Name: name, Sequence: o.sequence, Images: int32(o.imageCount)}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -52,7 +52,7 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	for _, page := range pages {
 		stored := r.stored[page.Name]
 		switch {
-		case stored != nil && stored.isRefused(page) && time.Now().Before(stored.refusedUntil):
+		case stored != nil && time.Now().Before(stored.refusedUntil):
 		case stored == nil || !stored.exists():
 			if err := r.writePage(ctx, page); err != nil {
 				return false, err
@@ -89,12 +89,11 @@ func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
 	})
 	switch {
 	case err == nil:
-		r.objectFor(page.Name).refusedDigest = ""
+		r.objectFor(page.Name).refusedUntil = time.Time{}
 		r.Metrics.CountWrite(metrics.ReportPage)
 		return nil
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err):
-		o := r.objectFor(page.Name)
-		o.refusedDigest, o.refusedUntil = page.Digest, time.Now().Add(refusedPageDelay)
+	case mailbox.IsRefused(err):
+		r.objectFor(page.Name).refusedUntil = time.Now().Add(refusedPageDelay)
 		ctrl.LoggerFrom(ctx).Error(err, "The API server refuses a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
 			"page", page.Name, "retryAfter", refusedPageDelay)
 		return nil
@@ -127,7 +126,7 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 		if stored.exists() {
 			input.Pages = append(input.Pages, stored.pageRef(page.Name))
 		}
-		if stored.isRefused(page) {
+		if stored.isOutdated(page) {
 			input.Totals.Omitted += page.Images
 		}
 	}

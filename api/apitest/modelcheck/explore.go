@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// All that a model allocates is kept.
+func init() { debug.SetGCPercent(400) }
+
 // Model describes what can happen.
 type Model[S comparable] interface {
 	InitialState() S
@@ -71,7 +74,6 @@ func (r Result) FormatTrace() string { return "\n  - " + strings.Join(r.Trace, "
 // Explore visits every state of a model, or stops at the first violation.
 func Explore[S comparable](t *testing.T, model Model[S], options Options[S]) Result {
 	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // all that is allocated is kept
 	initial := model.InitialState()
 	initial = model.Canonical(&initial)
 	visited := newStateSet[S]()

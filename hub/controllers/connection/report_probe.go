@@ -22,7 +22,8 @@ type ReportProbe struct {
 // errNoSecret: no Secret has a kubeconfig for the member.
 var errNoSecret = errors.New("no Secret has a kubeconfig for it")
 
-// Root reads the root of a member's report in the member.
+// Root reads the root of a member's report in the member. It lists, as the replica that syncs the
+// member does, which may get no answer to that, or not be allowed to, where single objects can be read.
 func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
 	name, key := connectionSecret(member)
 	if name == "" {
@@ -50,9 +51,12 @@ func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) 
 		return nil, err
 	}
 	defer done()
-	root := &v1alpha1.ClusterReport{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: member.Spec.AgentNamespace, Name: v1alpha1.MailboxName}, root); err != nil {
-		return nil, fmt.Errorf("reading the report in member %s: %w", member.Name, err)
+	var roots v1alpha1.ClusterReportList
+	if err := c.List(ctx, &roots, client.InNamespace(member.Spec.AgentNamespace), client.MatchingFields{"metadata.name": v1alpha1.MailboxName}); err != nil {
+		return nil, fmt.Errorf("listing the report in member %s: %w", member.Name, err)
 	}
-	return root, nil
+	if len(roots.Items) != 1 {
+		return nil, fmt.Errorf("listing the report in member %s: it has no report", member.Name)
+	}
+	return &roots.Items[0], nil
 }

@@ -169,6 +169,8 @@ func (s snapshot) decideOnClusterJoin() decision {
 		return s.endRegistrationRound(func(next step) decision {
 			return s.withCondition(next, metav1.ConditionTrue, v1alpha1.ReasonJoined, "the agent has its own credential")
 		})
+	case issued && s.joinSecret == nil:
+		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s", fingerprint), idlePollInterval)
 	case issued && expired:
 		return s.awaitFirstContact(fmt.Sprintf(". It was issued to key %s, and the agent could fetch it with its join token until %s", fingerprint, expires.Format(time.RFC3339)), idlePollInterval)
 	case issued:

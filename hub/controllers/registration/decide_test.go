@@ -125,6 +125,10 @@ func TestRegistrationSteps(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonAwaitingContact, d.condition.Reason, "it may have fetched the credential before")
 	assert.Contains(t, d.condition.Message, "the agent could fetch it with its join token until")
 	assert.Equal(t, idlePollInterval, d.requeueAfter, "it may be gone for good")
+	late.joinSecret = nil
+	d = decideNextStep(late)
+	assert.Equal(t, idlePollInterval, d.requeueAfter, "somebody deleted the Secret")
+	assert.NotContains(t, d.condition.Message, "0001")
 
 	s.leaseHolder = "boot/agent"
 	expect(unbindJoinAccount, v1alpha1.ReasonJoined, yes)

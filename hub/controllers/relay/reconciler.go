@@ -53,7 +53,7 @@ type Reconciler struct {
 	mu     sync.Mutex
 	states map[string]*connectionState
 	// uploads of members. A new connection does not forget what was copied by the one before.
-	uploads map[string]*uploadBudget
+	uploads map[string]*uploadThrottle
 }
 
 // connectionState is what the relay knows from one connection to a member.
@@ -63,7 +63,7 @@ type connectionState struct {
 	mailbox  mailboxReader
 	cleanUp  cleanUpAttempts
 	failures hubclient.SyncFailures
-	uploads  *uploadBudget
+	uploads  *uploadThrottle
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its
@@ -119,11 +119,6 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
 	before.Connection = r.Members.ConnectionID(member.Name, connected)
 	began := time.Now()
-	if wait := state.uploads.wait(began); wait > 0 {
-		before.SyncError = cmp.Or(describeUploadWait(wait), before.SyncError)
-		before.SetStatus(status, link.Spec.Challenge)
-		return wait, nil
-	}
 	hub := &measuringClient{Client: r.Live}
 	relay := mailbox.Relay{
 		Hub:    mailbox.Side{Cached: &state.mailbox, Live: hub, Namespace: link.Namespace},
@@ -148,10 +143,15 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 
 	// Up first: the plan may depend on what the member reports.
-	up, upErr := relay.SyncUp(ctx, known)
-	state.uploads.record(hub.written, time.Now())
-	r.Replica.Heartbeats.Set(member.Name, up.Heartbeat)
-	r.Metrics.CountSynced(mailbox.DirectionUp, up.Written)
+	delayed := state.uploads.wait(began) > 0
+	var up mailbox.UpResult
+	upErr := errUploadDelayed
+	if !delayed {
+		up, upErr = relay.SyncUp(ctx, known)
+		state.uploads.record(hub.written, time.Now())
+		r.Replica.Heartbeats.Set(member.Name, up.Heartbeat)
+		r.Metrics.CountSynced(mailbox.DirectionUp, up.Written)
+	}
 	if up.ActivityRefused != nil {
 		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", member.Name, "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
 	}
@@ -165,14 +165,21 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 		down, downErr = relay.SyncDown(ctx)
 	}
 	r.Metrics.CountSynced(mailbox.DirectionDown, len(down.Written))
-	relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
 	after := before.Merge(up, upErr, down, downErr)
-	after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
+	wait := state.uploads.wait(time.Now())
+	if delayed {
+		upErr = nil // what was said of the last one still holds
+	} else {
+		relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
+		after.SyncError = cmp.Or(state.failures.Describe(upErr, downErr, before.SyncError), describeUploadWait(wait))
+		after.ReportRefused = after.SyncError != "" && (wait > 0 || mailbox.IsReportRefused(upErr))
+	}
 	after.SetStatus(status, link.Spec.Challenge)
 	if ctx.Err() != nil {
 		return 0, nil // the hub stops
 	}
-	return state.failures.Result(upErr, downErr, r.Metrics.CountSyncError)
+	again, err := state.failures.Result(upErr, downErr, r.Metrics.CountSyncError)
+	return trigger.Earliest(again, wait), err
 }
 
 // updateLinkStatus writes the status of a MemberLink if it has changed. The write is
@@ -217,13 +224,13 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.states == nil {
-		r.states, r.uploads = map[string]*connectionState{}, map[string]*uploadBudget{}
+		r.states, r.uploads = map[string]*connectionState{}, map[string]*uploadThrottle{}
 	}
 	if state := r.states[name]; state != nil && state.member == member {
 		return state
 	}
 	if r.uploads[name] == nil {
-		r.uploads[name] = &uploadBudget{}
+		r.uploads[name] = &uploadThrottle{}
 	}
 	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}, uploads: r.uploads[name]}
 	if before := r.states[name]; before != nil {

@@ -3,10 +3,14 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/pelotech/ot-fleet/api/mailbox"
 )
 
 const (
@@ -15,32 +19,33 @@ const (
 	// which keeps what was overwritten for minutes.
 	uploadBurst = 64 << 20
 	uploadRate  = 512 << 10
-	// minReportedWait is the shortest delay of a report that the member's status mentions.
-	minReportedWait = 10 * time.Second
 )
 
-// uploadBudget delays the next sync of a member until what the former ones have copied is paid for.
-// The zero value owes nothing.
-type uploadBudget struct{ paidAt time.Time }
+// errUploadDelayed: the report is not copied now.
+var errUploadDelayed = errors.New("the report has changed too much to be copied now")
+
+// uploadThrottle delays the copying of a report that changes more than uploadRate allows. The zero
+// value delays nothing.
+type uploadThrottle struct{ availableAt time.Time }
 
 // record adds the bytes that one sync has copied.
-func (b *uploadBudget) record(bytes int, now time.Time) {
+func (t *uploadThrottle) record(bytes int, now time.Time) {
 	const burst = uploadBurst * time.Second / uploadRate
-	if earliest := now.Add(-burst); b.paidAt.Before(earliest) {
-		b.paidAt = earliest
+	if earliest := now.Add(-burst); t.availableAt.Before(earliest) {
+		t.availableAt = earliest
 	}
-	b.paidAt = b.paidAt.Add(time.Duration(bytes) * time.Second / uploadRate)
+	t.availableAt = t.availableAt.Add(time.Duration(bytes) * time.Second / uploadRate)
 }
 
-// wait returns how long the next sync has to wait.
-func (b *uploadBudget) wait(now time.Time) time.Duration { return max(0, b.paidAt.Sub(now)) }
+// wait returns how long nothing is copied.
+func (t *uploadThrottle) wait(now time.Time) time.Duration { return max(0, t.availableAt.Sub(now)) }
 
-// describeUploadWait says why a report is late; empty for a short wait.
+// describeUploadWait says why a report is late; empty if it is not.
 func describeUploadWait(wait time.Duration) string {
-	if wait < minReportedWait {
+	if wait == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the member's report changes faster than the hub stores, %d KiB per second, so it is copied with a delay: check what writes ClusterReports there, and whether it is the agent", uploadRate>>10)
+	return fmt.Sprintf("the member's report changes by more than %d KiB per second, so it is copied with a delay: check what writes ClusterReports there, and whether it is the agent", uploadRate>>10)
 }
 
 // measuringClient counts the bytes of the objects that it writes.
@@ -50,17 +55,22 @@ type measuringClient struct {
 }
 
 func (c *measuringClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	c.measure(obj)
-	return c.Client.Create(ctx, obj, opts...)
+	err := c.Client.Create(ctx, obj, opts...)
+	c.measure(obj, err)
+	return err
 }
 
 func (c *measuringClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	c.measure(obj)
-	return c.Client.Update(ctx, obj, opts...)
+	err := c.Client.Update(ctx, obj, opts...)
+	c.measure(obj, err)
+	return err
 }
 
-func (c *measuringClient) measure(obj client.Object) {
-	if text, err := json.Marshal(obj); err == nil { // else it is not written either
+func (c *measuringClient) measure(obj client.Object, err error) {
+	if mailbox.IsRefused(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return // an honest agent's page that an older hub refuses costs its etcd nothing
+	}
+	if text, err := json.Marshal(obj); err == nil { // what could be decoded can be encoded
 		c.written += len(text)
 	}
 }

@@ -14,7 +14,7 @@ func TestUploadsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Unix(1_700_000_000, 0)
 		now, total, last := begin, 0, 0
-		var b uploadBudget
+		var b uploadThrottle
 		for range rapid.IntRange(1, 100).Draw(t, "syncs") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * time.Second).Add(b.wait(now))
 			assert.Zero(t, b.wait(now))
@@ -39,7 +39,7 @@ func TestHonestReportsDoNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			var b uploadBudget
+			var b uploadThrottle
 			for range tt.syncs {
 				b.record(tt.bytes, now)
 				now = now.Add(tt.every)

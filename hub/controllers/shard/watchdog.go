@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -120,7 +121,7 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		root := w.Reports.Root(m.Name)
 		switch {
 		case !isSyncExpected(m, link):
-			w.forgetMember(m.Name)
+			w.resetProbe(m.Name, now)
 		case !isSuspect(m, link, root, w.Reports.StartedAt(), w.Assigner.Replica.Name(), now):
 			w.forgetResolved(m.Name, link, root.Sequence)
 		case w.isDue(m.Name, now):
@@ -158,11 +159,15 @@ func (w *Watchdog) forgetResolved(member string, link *v1alpha1.MemberLink, copi
 	}
 }
 
-// forgetMember drops the last probe of a member, and what it found.
-func (w *Watchdog) forgetMember(member string) {
+// resetProbe drops what was found of a member. It is not probed at once when it is to be synced again:
+// its replica has to connect first.
+func (w *Watchdog) resetProbe(member string, now time.Time) {
 	w.mu.Lock()
+	if w.probes == nil {
+		w.probes = map[string]probeResult{}
+	}
 	found := w.probes[member].message
-	delete(w.probes, member)
+	w.probes[member] = probeResult{probedAt: now, nextAfter: probeInterval}
 	w.mu.Unlock()
 	if found != "" {
 		w.notifyChange(member)
@@ -185,21 +190,21 @@ func (w *Watchdog) forgetMissing(existing map[string]bool) {
 	}
 }
 
-// isSyncExpected reports whether a replica has to sync a member, and has not said why it cannot. Another
-// replica could not either, so it is not to blame: a member would move without end whose report the hub
-// refuses, or that sends more than the hub reads.
+// isSyncExpected reports whether a replica has to sync a member, and another one could where it does
+// not. What the hub refuses of a report it refuses from all, and what a member answers, or its
+// credential may not do, is the same for all: only a member that does not answer may answer another.
 func isSyncExpected(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) bool {
 	if !m.DeletionTimestamp.IsZero() || m.Spec.Quarantine != nil || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
 		return false
 	}
 	status := &link.Status
 	switch {
-	case status.Carrier != link.Spec.Replica:
+	case status.Carrier != link.Spec.Replica || !status.Known:
 		return true
-	case status.Reachable: // the error stays in the status of one that is not reached
-		return status.SyncError == ""
+	case status.Reachable: // else the finding is of a former connection
+		return !status.ReportRefused
 	default:
-		return status.Reason != v1alpha1.ReasonOverLimits
+		return cmp.Or(status.Reason, v1alpha1.ReasonUnreachable) == v1alpha1.ReasonUnreachable
 	}
 }
 

@@ -55,11 +55,13 @@ func TestIsSuspect(t *testing.T) {
 		"it is in quarantine": {change: func(m *v1alpha1.MemberCluster, _ *v1alpha1.MemberLink) {
 			m.Spec.Quarantine = &v1alpha1.MemberQuarantine{}
 		}},
-		"its replica says why its report is not copied": {
-			status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two", SyncError: "the hub's API server refuses it"},
-		},
-		"its replica said so, and no longer reaches it": {
-			status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", SyncError: "the hub's API server refuses it"}, want: true,
+		"the hub refuses its report":                    {status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two", ReportRefused: true}},
+		"its replica gets no answers that another gets": {status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two", SyncError: "it does not answer in time"}, want: true},
+		"its report was refused, and it is not reached": {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", ReportRefused: true}, want: true},
+		"its credential may not list":                   {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", Reason: v1alpha1.ReasonUnauthorized}},
+		"its credential may not list, by this replica": {
+			status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "one", Reason: v1alpha1.ReasonUnauthorized},
+			change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "one" },
 		},
 		"its replica says that it sends too much": {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", Reason: v1alpha1.ReasonOverLimits}},
 		"the one before said so":                  {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "three", Reason: v1alpha1.ReasonOverLimits}, want: true},

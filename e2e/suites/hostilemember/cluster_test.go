@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 type object = map[string]any
@@ -28,6 +30,7 @@ type scriptedCluster struct {
 	changed  chan struct{}                // closed and replaced with every change
 	history  []change
 	sequence int64
+	pages    []object // of the report
 }
 
 // change is one event of a watch.
@@ -67,6 +70,9 @@ func (c *scriptedCluster) reportLocked(plan object) {
 		"observedAt": time.Now().UTC().Format(time.RFC3339), "heartbeatSeconds": 20, "bootID": "scripted", "agentVersion": "scripted",
 		"budget": 2, "slots": 0, "images": 0, "references": 0,
 		"transfers": object{"limited": true, "safe": 0, "wanted": 1, "nonce": fmt.Sprintf("scripted/%d", c.sequence)},
+	}
+	if c.pages != nil {
+		root["pages"], root["images"] = c.pages, v1alpha1.MaxReportedImages*len(c.pages)
 	}
 	if plan != nil {
 		spec := plan["spec"].(object)

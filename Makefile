@@ -74,7 +74,7 @@ test: ## Run all tests (needs Go, make and git only)
 test-long: TEST_TIMEOUT = 120m
 test-long: export OT_FLEET_LONG = 1
 test-long: test ## Run all tests, the long sweeps included, and the fleet suites in pull mode too
-	OT_FLEET_PULL=all go test -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune
+	OT_FLEET_PULL=all go run ./scripts/testreport -count=1 $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) ./e2e/suites/fleet ./e2e/suites/rollout ./e2e/suites/prune
 
 .PHONY: test-versions
 test-versions: ## Run a part of the suites with the oldest, the pinned and the newest versions; writes docs/reference/versions.md

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -35,7 +36,7 @@ func ensureBuilt(ctx context.Context, r recipe, source, cache string) (string, e
 			return "", err
 		}
 	}
-	goVersion, err := goVersion(ctx)
+	goVersion, err := goVersion()
 	if err != nil {
 		return "", err
 	}
@@ -107,13 +108,13 @@ func buildBinary(ctx context.Context, r recipe, source, goFlags, ldflags, path s
 	}
 }
 
-func goVersion(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH").Output()
+var goVersion = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "env", "GOVERSION", "GOOS", "GOARCH").Output()
 	if err != nil {
 		return "", fmt.Errorf("running go, which builds the local control planes: %w", err)
 	}
 	return strings.Join(strings.Fields(string(out)), " "), nil
-}
+})
 
 // goEnvironment is the environment of the go commands on nested modules.
 func goEnvironment(goFlags string) []string {

@@ -33,20 +33,23 @@ import (
 )
 
 // Name of the program: kubectl finds it as kubectl ot.
-const Name = "kubectl-ot"
+const Name = binaries.PluginName
 
-// Build builds the plugin, once in this process, and returns its path.
+// Build builds the plugin, once in this process or for the whole run of tests, and returns its path.
 var Build = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if path, err := binaries.PluginProgram.FindPrebuilt(); err != nil || path != "" {
+		return path, err
+	}
+	top, err := binaries.FindCheckout()
 	if err != nil {
-		return "", fmt.Errorf("finding the module's folder: %w", err)
+		return "", err
 	}
 	dir, _, err := process.TempDir("ot-fleet-plugin-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, Name)
-	return path, binaries.BuildFromCheckout(context.Background(), filepath.Join(strings.TrimSpace(string(out)), "cli"), ".", "v0.0.0-test", path)
+	return path, binaries.PluginProgram.Build(context.Background(), top, binaries.PluginProgram.Version, path)
 })
 
 // Plugin runs commands with one kubeconfig.

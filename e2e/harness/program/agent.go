@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
@@ -23,7 +24,7 @@ const AgentNamespace = "ot-agent"
 // the next one, and long enough for a busy machine to renew.
 const AgentLeaseDuration = 8 * time.Second
 
-var agentProgram = Program{Name: "ot-agent", Package: "agent", LeaseDuration: AgentLeaseDuration}
+var agentProgram = Program{CheckoutProgram: binaries.AgentProgram, LeaseDuration: AgentLeaseDuration}
 
 // Agent is a running agent.
 type Agent struct {

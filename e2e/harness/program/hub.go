@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
@@ -37,7 +38,7 @@ type Hub struct {
 // hub that loses its Lease exits.
 const HubLeaseDuration = 15 * time.Second
 
-var hubProgram = Program{Name: "ot-hub", Package: "hub", LeaseDuration: HubLeaseDuration}
+var hubProgram = Program{CheckoutProgram: binaries.HubProgram, LeaseDuration: HubLeaseDuration}
 
 // InstallHub installs the hub's chart: CRDs, RBAC and the policy ConfigMap.
 func InstallHub(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {

@@ -9,9 +9,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +34,8 @@ const pollInterval = 50 * time.Millisecond
 
 // Program is the agent or the hub.
 type Program struct {
-	// Name of the binary, the chart, the release, its namespace and its ServiceAccount.
-	Name string
-	// Package is its folder in the module.
-	Package string
+	// Its Name is also that of the chart, the release, its namespace and its ServiceAccount.
+	binaries.CheckoutProgram
 	// LeaseDuration of the leader, unless Options say otherwise.
 	LeaseDuration time.Duration
 
@@ -82,24 +78,27 @@ var otherCheckout atomic.Pointer[string]
 // CustomResourceDefinitions; an empty folder: from this one again.
 func UseCheckout(folder string) { otherCheckout.Store(&folder) }
 
-// moduleDir is the root of the checkout.
-func moduleDir() (string, error) {
+// findCheckout returns the root of the checkout, and whether it is another one than this.
+func findCheckout() (top string, other bool, err error) {
 	if other := otherCheckout.Load(); other != nil && *other != "" {
-		return *other, nil
+		return *other, true, nil
 	}
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module's folder: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
+	top, err = binaries.FindCheckout()
+	return top, false, err
 }
 
 // Binary builds the program, once in this process for each version and checkout, and returns its path:
-// see binaries.BuildFromCheckout.
+// see binaries.CheckoutProgram. That of this checkout without a version may be built already, for the
+// whole run of tests.
 func (p *Program) Binary(version string) (string, error) {
-	top, err := moduleDir()
+	top, other, err := findCheckout()
 	if err != nil {
 		return "", err
+	}
+	if !other && version == p.Version {
+		if path, err := p.FindPrebuilt(); err != nil || path != "" {
+			return path, err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +106,7 @@ func (p *Program) Binary(version string) (string, error) {
 	if built := p.binaries[from]; built != "" {
 		return built, nil
 	}
-	built, err := p.build(top, version)
+	built, err := p.buildVersion(top, version)
 	if err != nil {
 		return "", err
 	}
@@ -118,18 +117,18 @@ func (p *Program) Binary(version string) (string, error) {
 	return built, nil
 }
 
-func (p *Program) build(top, version string) (string, error) {
+func (p *Program) buildVersion(top, version string) (string, error) {
 	dir, _, err := process.TempDir("ot-fleet-" + p.Name + "-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, p.Name)
-	return path, binaries.BuildFromCheckout(context.Background(), top, p.Package, version, path)
+	return path, p.Build(context.Background(), top, version, path)
 }
 
 // Install installs the chart with its values. No kubelet runs its Deployment.
 func (p *Program) Install(ctx context.Context, cp *controlplane.ControlPlane, values map[string]any) error {
-	top, err := moduleDir()
+	top, _, err := findCheckout()
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,12 @@ package program
 
 import (
 	"context"
+	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -24,6 +27,19 @@ func DeleteHubLease(ctx context.Context, c client.Client) error {
 func (p *Program) deleteLease(ctx context.Context, c client.Client) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: p.Name, Name: p.Name}}
 	return client.IgnoreNotFound(c.Delete(ctx, lease))
+}
+
+// takeOverLease deletes the Lease before the program starts. A typed client does not discover the API
+// server's kinds.
+func (p *Program) takeOverLease(ctx context.Context, cfg *rest.Config) error {
+	c, err := coordinationclient.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making a client for the Lease of %s: %w", p.Name, err)
+	}
+	if err := c.Leases(p.Name).Delete(ctx, p.Name, metav1.DeleteOptions{}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("taking over the Lease of %s: %w", p.Name, err)
+	}
+	return nil
 }
 
 // AgentLeaseHolder returns the identity that holds the agents' Lease; empty for none.

@@ -16,8 +16,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -161,12 +159,8 @@ func (p *Program) Start(ctx context.Context, cp *controlplane.ControlPlane, o Op
 		o.LeaseDuration = p.LeaseDuration
 	}
 	if o.LeaseDuration == StableLease {
-		c, err := client.New(cp.Config(), client.Options{})
-		if err != nil {
-			return nil, "", fmt.Errorf("making a client for the Lease of %s: %w", p.Name, err)
-		}
-		if err := p.deleteLease(ctx, c); err != nil {
-			return nil, "", fmt.Errorf("taking over the Lease of %s: %w", p.Name, err)
+		if err := p.takeOverLease(ctx, cp.Config()); err != nil {
+			return nil, "", err
 		}
 	}
 	if o.Log == "" {

@@ -81,8 +81,7 @@ func TestReadersOfTheCLICannotGetMore(t *testing.T) {
 	}
 	cfg := rest.AnonymousClientConfig(serverConfig)
 	cfg.BearerToken = bearer
-	reader, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme(), Mapper: adminClient.RESTMapper()})
-	require.NoError(t, err)
+	reader := newClient(t, cfg)
 	require.ErrorContains(t, reader.List(t.Context(), &corev1.SecretList{}, client.InNamespace(hubNamespace)), `User "`+cliAccount+`" cannot list resource "secrets"`)
 }
 
@@ -92,9 +91,7 @@ func impersonate(t *testing.T, user string) client.Client {
 	t.Helper()
 	cfg := rest.CopyConfig(serverConfig)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
-	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme(), Mapper: adminClient.RESTMapper()})
-	require.NoError(t, err)
-	return c
+	return newClient(t, cfg)
 }
 
 func resourceAccess(verb, group, resource, sub, name string) authorizationv1.SubjectAccessReviewSpec {

@@ -194,16 +194,16 @@ func TestOnlyOneLedgerIsAccepted(t *testing.T) {
 // clientAsUser returns a client with all rights, under a user name.
 func clientAsUser(t *testing.T, name string) client.Client {
 	t.Helper()
-	return clientAsUserOf(t, serverConfig, name)
+	return clientAsUserOf(t, serverConfig, adminClient, name)
 }
 
-// clientAsUserOf is clientAsUser for another control plane.
-func clientAsUserOf(t *testing.T, plane *rest.Config, name string) client.Client {
+// clientAsUserOf is clientAsUser for another control plane, whose kinds its administrator knows.
+func clientAsUserOf(t *testing.T, plane *rest.Config, admin client.Client, name string) client.Client {
 	t.Helper()
 	cfg := rest.CopyConfig(plane)
 	cfg.QPS, cfg.WarningHandler = -1, rest.NoWarnings{}
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
-	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
+	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme(), Mapper: admin.RESTMapper()})
 	require.NoError(t, err)
 	return c
 }

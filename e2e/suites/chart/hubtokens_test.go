@@ -51,9 +51,7 @@ func TestHubTokensAreBounded(t *testing.T) {
 	clientOf := func(namespace, name string) client.Client {
 		cfg := rest.CopyConfig(serverConfig)
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + name, Groups: []string{"system:serviceaccounts"}}
-		c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
-		require.NoError(t, err)
-		return c
+		return newClient(t, cfg)
 	}
 	const week, decades = 7 * 24 * time.Hour, 50 * 365 * 24 * time.Hour
 	hub := clientOf(agentNamespace, "ot-hub")
@@ -103,8 +101,7 @@ func TestHubTokensAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	cfg := rest.AnonymousClientConfig(serverConfig)
 	cfg.BearerToken = token
-	holder, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
-	require.NoError(t, err)
+	holder := newClient(t, cfg)
 	require.NoError(t, holder.Create(t.Context(), &authenticationv1.SelfSubjectReview{}))
 	require.NoError(t, adminClient.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: "ot-hub-access"}}))
 	require.Eventually(t, func() bool {

@@ -276,10 +276,19 @@ var rightsByUser = map[string][]grantedRight{
 // serviceAccountNamespaces has the namespaces of users that are ServiceAccounts.
 var serviceAccountNamespaces = map[string]string{"robot": workspace, "ot-agent": agentNamespace, "ot-hub": hubNamespace}
 
-// clientFor returns a client with the rights of a user.
+// clientsByUser has the clients of clientFor.
+var clientsByUser sync.Map
+
+// clientFor returns the client with the rights of a user.
 func clientFor(t *testing.T, name string) client.Client {
 	t.Helper()
-	c, _ := clientWithWarnings(t, name)
+	if known, ok := clientsByUser.Load(name); ok {
+		return known.(client.Client)
+	}
+	cfg := configFor(t, name)
+	cfg.WarningHandler = rest.NoWarnings{}
+	c := newClient(t, cfg)
+	clientsByUser.Store(name, c)
 	return c
 }
 
@@ -288,9 +297,15 @@ func clientWithWarnings(t *testing.T, name string) (client.Client, *warningRecor
 	heard := &warningRecorder{}
 	cfg := configFor(t, name)
 	cfg.WarningHandler = heard
-	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
+	return newClient(t, cfg), heard
+}
+
+// newClient returns a client of the shared API server, which does not discover its kinds anew.
+func newClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme(), Mapper: adminClient.RESTMapper()})
 	require.NoError(t, err)
-	return c, heard
+	return c
 }
 
 // configFor returns a configuration with the rights of a user or a chart's ServiceAccount.
@@ -377,9 +392,21 @@ func grantRight(ctx context.Context, user string, i int, r grantedRight) error {
 	return adminClient.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}})
 }
 
+// rightsEnforced is true once the API server enforces the rights of all users. Invariant: no test
+// revokes one of them.
+var rightsEnforced struct {
+	sync.Mutex
+	done bool
+}
+
 // awaitRightsGranted waits until the API server enforces the rights of all users.
 func awaitRightsGranted(t *testing.T) {
 	t.Helper()
+	rightsEnforced.Lock()
+	defer rightsEnforced.Unlock()
+	if rightsEnforced.done {
+		return
+	}
 	require.NoError(t, grantRightsOnce())
 	for name, all := range rightsByUser {
 		c := clientFor(t, name)
@@ -387,6 +414,7 @@ func awaitRightsGranted(t *testing.T) {
 			waitUntilAllowed(t, c, name, r)
 		}
 	}
+	rightsEnforced.done = true
 }
 
 func waitUntilAllowed(t *testing.T, c client.Client, name string, r grantedRight) {

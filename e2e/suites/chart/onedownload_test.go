@@ -126,7 +126,7 @@ func TestOneDownloadPolicyInEarlierVersions(t *testing.T) {
 				require.NoError(t, admin.Create(t.Context(), object))
 			}
 		}
-		requireOneDownloadPolicy(t, admin, clientAsUserOf(t, plane.Config(), cdiAccount), clientAsUserOf(t, plane.Config(), "system:serviceaccount:others:cdi-sa"))
+		requireOneDownloadPolicy(t, admin, clientAsUserOf(t, plane.Config(), admin, cdiAccount), clientAsUserOf(t, plane.Config(), admin, "system:serviceaccount:others:cdi-sa"))
 		return true
 	}
 	for _, version := range []string{"v1beta1", "v1alpha1"} {

@@ -54,7 +54,7 @@ var valuesGuards = []valuesGuard{
 // enforced.
 func (g *valuesGuard) install(t *testing.T) {
 	t.Helper()
-	g.client = clientAsUserOf(t, serverConfig, "admin") // without a limit of requests
+	g.client = clientAsUser(t, "admin") // without a limit of requests
 	values := map[string]any{"policy": map[string]any{"name": g.configMap, "namespace": imageNamespace}}
 	rendered := renderChart(t, agentNamespace, values)
 	if g.chart == "ot-hub" {

@@ -168,7 +168,7 @@ func (s *helmCluster) servedKinds(t *testing.T) map[string]bool {
 // privilegedClient returns a client that may also write what only the hub may.
 func (s *helmCluster) privilegedClient(t *testing.T) client.Client {
 	t.Helper()
-	return clientAsUserOf(t, s.plane.Config(), "system:serviceaccount:"+hubNamespace+":ot-hub")
+	return clientAsUserOf(t, s.plane.Config(), s.Client, "system:serviceaccount:"+hubNamespace+":ot-hub")
 }
 
 // storeObject creates an object with its status and reads it back. Unknown fields are errors.

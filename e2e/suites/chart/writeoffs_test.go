@@ -85,8 +85,7 @@ func TestDepartedMembersGoWithTheirNamespace(t *testing.T) {
 	})
 	cfg := configFor(t, "admin")
 	cfg.Impersonate.UserName, cfg.Impersonate.Groups = "system:serviceaccount:kube-system:namespace-controller", []string{"system:serviceaccounts"}
-	controller, err := client.New(cfg, client.Options{Scheme: adminClient.Scheme()})
-	require.NoError(t, err)
+	controller := newClient(t, cfg)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.ErrorContains(c, controller.Delete(t.Context(), list, client.DryRunAll), "may not write off")
 	}, policyPropagationTimeout, 20*time.Millisecond)

@@ -83,7 +83,8 @@ func (p CheckoutProgram) prebuiltPath(directory string) string {
 
 // Build builds the program of the checkout top and copies it to path. The last build stays in the
 // cache, since the Go toolchain links nothing that has not changed; path gets a copy, since the next
-// build must not change a running program. A version is stamped into it unless it is empty.
+// build must not change a running program. A version is stamped into it unless it is empty. Versions
+// as long as versionPlaceholder share one build.
 func (p CheckoutProgram) Build(ctx context.Context, top, version, path string) error {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -95,8 +96,16 @@ func (p CheckoutProgram) Build(ctx context.Context, top, version, path string) e
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return fmt.Errorf("making the cache directory for %s (set %s to a writable one): %w", p.Name, CacheVariable, err)
 	}
+	linked := version
+	if len(version) == len(versionPlaceholder) {
+		linked = versionPlaceholder
+	}
 	built, flags := filepath.Join(directory, p.Name), "-s -w"
-	if version != "" {
+	switch linked {
+	case "":
+	case versionPlaceholder:
+		built, flags = built+"-any", flags+" -X main.version="+versionPlaceholder
+	default:
 		built, flags = built+"-"+version, flags+" -X main.version="+version
 	}
 	unlock, err := lockBuild(ctx, built+".lock", Name(p.Name))
@@ -109,9 +118,17 @@ func (p CheckoutProgram) Build(ctx context.Context, top, version, path string) e
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %w\n%s", p.Name, err, out)
 	}
+	source := built
+	if linked != version {
+		source = path + ".stamped"
+		defer os.Remove(source)
+		if err := stampVersion(built, version, source); err != nil {
+			return err
+		}
+	}
 	// Another process copies: a file that this process, or a child forked meanwhile, has open for
 	// writing cannot be executed.
-	if out, err := exec.CommandContext(ctx, "cp", built, path).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "cp", source, path).CombinedOutput(); err != nil {
 		return fmt.Errorf("copying %s: %w\n%s", p.Name, err, out)
 	}
 	return nil

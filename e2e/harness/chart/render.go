@@ -3,25 +3,18 @@
 package chart
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 )
@@ -53,12 +46,11 @@ func readCapabilities(cfg *rest.Config) (capabilities, error) {
 	return capabilities{kubeVersion: version.GitVersion, apiVersions: served}, nil
 }
 
-const manifestSeparator = "\n---\n"
-
 // Render returns the objects of a chart, as `helm template --skip-tests` does. The chart's
 // path is absolute, or relative to the working directory or a directory above it.
 func Render(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	return render(ctx, path, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
+	rendered, err := render(ctx, path, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
+	return copyObjects(rendered.objects), err
 }
 
 // RenderFor returns the objects of a chart as `helm install` makes them for an API server.
@@ -67,51 +59,22 @@ func RenderFor(ctx context.Context, cfg *rest.Config, path, releaseName, namespa
 	if err != nil {
 		return nil, fmt.Errorf("rendering chart %s: %w", path, err)
 	}
-	return render(ctx, path, releaseName, namespace, values, served)
-}
-
-func render(ctx context.Context, path, releaseName, namespace string, values map[string]any, c capabilities) ([]*unstructured.Unstructured, error) {
-	rendered, err := renderRelease(ctx, path, releaseName, namespace, values, c)
-	if err != nil {
-		return nil, err
-	}
-	manifests := []string{rendered.Manifest}
-	for _, hook := range rendered.Hooks {
-		if !slices.Contains(hook.Events, release.HookTest) {
-			manifests = append(manifests, hook.Manifest)
-		}
-	}
-	return ParseManifest([]byte(strings.Join(manifests, manifestSeparator)))
+	rendered, err := render(ctx, path, releaseName, namespace, values, served)
+	return copyObjects(rendered.objects), err
 }
 
 // RenderTests returns the objects of a chart's templates/tests, which `helm test` creates.
-func RenderTests(ctx context.Context, chartPath, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
-	rendered, err := renderRelease(ctx, chartPath, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
-	if err != nil {
-		return nil, err
-	}
-	var manifests []string
-	for _, hook := range rendered.Hooks {
-		if strings.HasSuffix(path.Dir(hook.Path), "/templates/tests") {
-			manifests = append(manifests, hook.Manifest)
-		}
-	}
-	return ParseManifest([]byte(strings.Join(manifests, manifestSeparator)))
+func RenderTests(ctx context.Context, path, releaseName, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	rendered, err := render(ctx, path, releaseName, namespace, values, capabilities{kubeVersion: KubeVersion})
+	return copyObjects(rendered.tests), err
 }
 
-func renderRelease(ctx context.Context, path, releaseName, namespace string, values map[string]any, c capabilities) (*release.Release, error) {
-	directory, err := findChart(path)
-	if err != nil {
-		return nil, err
-	}
+// renderRelease has Helm render a chart's directory. path is for messages, encoded are the values as
+// JSON: Helm expects the types of decoded YAML.
+func renderRelease(ctx context.Context, path, directory, releaseName, namespace string, encoded []byte, c capabilities) (*release.Release, error) {
 	loaded, err := loader.LoadDir(directory)
 	if err != nil {
 		return nil, fmt.Errorf("loading chart %s: %w", path, err)
-	}
-	// Helm expects the types of decoded YAML.
-	encoded, err := json.Marshal(values)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the values of chart %s: %w", path, err)
 	}
 	given, err := common.ReadValues(encoded)
 	if err != nil {
@@ -152,22 +115,6 @@ func Lint(path string) error {
 		return fmt.Errorf("linting chart %s: %w", path, err)
 	}
 	return nil
-}
-
-// ParseManifest decodes the YAML documents of a manifest and skips empty ones.
-func ParseManifest(manifest []byte) ([]*unstructured.Unstructured, error) {
-	var all []*unstructured.Unstructured
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("reading object %d of a manifest: %w", len(all)+1, err)
-		}
-		if len(object.Object) > 0 {
-			all = append(all, object)
-		}
-	}
 }
 
 func findChart(path string) (string, error) {

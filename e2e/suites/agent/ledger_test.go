@@ -5,14 +5,10 @@ package agent
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
@@ -188,62 +183,4 @@ func TestStrayDataVolumeIsDeleted(t *testing.T) {
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	assert.Nil(t, foreign.DeletionTimestamp)
 	env.AwaitSucceeded(t, img)
-}
-
-// TestManyImagesAtOnce creates 150 images at once (500 with OT_FLEET_LONG), most of which
-// wait. CDI is simulated: the real one imports about one image a second on a small machine.
-func TestManyImagesAtOnce(t *testing.T) {
-	budget, n := 30, 150
-	if os.Getenv("OT_FLEET_LONG") != "" {
-		budget, n = 50, 500
-	}
-	s, err := testenv.Start(context.Background(), member.Options{Name: "many", InstantImporter: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Stop()) })
-	require.NoError(t, s.StartAgent())
-	t.Cleanup(s.Agent.Kill)
-	s.InstantImporter().AllowFinishes(n + 1)
-	s.SetPolicy(t, testenv.NewPolicy("concurrency", strconv.Itoa(budget)))
-	ns := s.CreateNamespace(t)
-	newImage := func(name string) *v1alpha1.VMDiskImage {
-		img := s.NewImage(ns, name, "")
-		img.Spec.SourceType, img.Spec.URL, img.Spec.StorageClass = v1alpha1.SourceBlank, "", simulator.ClassLocal
-		return img
-	}
-	// Images that exist before the agent watches are queued by their creation times, which are
-	// not the order of arrival of those that are created at once.
-	first := newImage("first")
-	require.NoError(t, s.Client().Create(t.Context(), first))
-	s.AwaitSucceeded(t, first)
-	o := s.StartObserver(t)
-	began := time.Now()
-	var group errgroup.Group
-	group.SetLimit(16)
-	for i := range n {
-		group.Go(func() error {
-			return s.Client().Create(t.Context(), newImage(fmt.Sprintf("image-%03d", i)))
-		})
-	}
-	require.NoError(t, group.Wait())
-	created := time.Since(began)
-
-	var list v1alpha1.VMDiskImageList
-	phases := map[v1alpha1.Phase]int{}
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		list = v1alpha1.VMDiskImageList{}
-		phases = map[v1alpha1.Phase]int{}
-		require.NoError(t, s.Client().List(t.Context(), &list, client.InNamespace(ns)))
-		for i := range list.Items {
-			phases[list.Items[i].Status.Phase]++
-		}
-		return phases[v1alpha1.PhaseSucceeded] == n+1
-	}), "%v", phases)
-	t.Logf("%d images created in %s, succeeded %s after the first", n, created.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-
-	h := testenv.History(t, o)
-	assert.Empty(t, h.BudgetViolations())
-	assert.Empty(t, h.ReusedNames())
-	starts := h.Creations()
-	require.Len(t, starts, n, "one download each")
-	assert.Empty(t, h.OrderViolations(), "first in, first out")
 }

@@ -82,7 +82,7 @@ const outro = `
 Shown: budgets of three clusters from one policy, through an outage; a download that broke
 off and one that cannot succeed; VirtualMachines that wait for their images; a deleted image
 that stays while a VirtualMachine holds it; a rollout in two waves past an offline cluster, to
-clusters that are unlike; a prune report with reasons, a prune that was undone and one that was
+clusters that differ; a prune report with reasons, a prune that was undone and one that was
 not; the loss of a hub replica. Everything is stopped, and only the programs that were built are left.
 
 Try it:    make up                the same fleet, left running

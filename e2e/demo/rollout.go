@@ -38,7 +38,7 @@ type rolloutState struct {
 	caughtUp bool
 }
 
-// newOverrides are for clusters that are unlike the others: those at a site with a mirror download
+// newOverrides are for clusters that differ: those at a site with a mirror download
 // from there, and lab has another storage class.
 func newOverrides(mirror string) []v1alpha1.ImageOverride {
 	return []v1alpha1.ImageOverride{

@@ -198,7 +198,7 @@ func describeUnready(source *cdiv1.DataSource, isTarget func(cdiv1.DataSourceSou
 	case ready.Status != corev1.ConditionTrue:
 		return newBlocker(v1alpha1.ReasonDataSourceNotReady, "DataSource %s is not ready: %s", name, quote(cmp.Or(ready.Message, ready.Reason, "CDI does not say why")))
 	case (observed.PVC != nil || observed.Snapshot != nil) && !isTarget(observed):
-		return newBlocker(v1alpha1.ReasonDataSourceNotReady, "DataSource %s points at another source than before, and CDI has not looked at it yet", name)
+		return newBlocker(v1alpha1.ReasonDataSourceNotReady, "DataSource %s points at another source than before, and CDI has not processed it yet", name)
 	}
 	return nil
 }

@@ -227,7 +227,7 @@ func TestFollowDataSource(t *testing.T) {
 				o.dataSources["fedora"] = newDataSource("fedora", toClaim(hugeName, "a"))
 			}, v1alpha1.ReasonDataSourceInvalid, "points at namespace ", v1alpha1.Serving{},
 		},
-		"what CDI has not looked at": {
+		"what CDI has not processed": {
 			func(o *othersObjects, _ *v1alpha1.VMDiskImage) { o.dataSources["fedora"].Status.Conditions = nil },
 			v1alpha1.ReasonDataSourceNotReady, "has no condition Ready yet", v1alpha1.Serving{},
 		},

@@ -137,7 +137,7 @@ func (d *decider) wantedPublication() (*v1alpha1.Publication, statusReason) {
 	case !d.Publishing.Served:
 		return nil, statusReason{Reason: v1alpha1.ReasonDataSourcesNotServed, Message: "the cluster does not serve DataSources of CDI (cdi.kubevirt.io/v1beta1): install or upgrade CDI"}
 	case serving == nil || isAdopted(serving): // of others, in another namespace maybe
-		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "nothing serves, so DataSource " + name + " is not kept: it is once a revision is ready"}
+		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "there is no DataSource " + name + ", because no imported revision is ready: it is created once one is"}
 	case !exists && d.Image.DeletionTimestamp == nil:
 		return nil, statusReason{Reason: v1alpha1.ReasonPublishing, Message: "DataSource " + name + " is about to point at it"}
 	case exists && publisher.UID != d.Image.UID:

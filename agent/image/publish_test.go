@@ -310,18 +310,18 @@ func TestPublicationRefusals(t *testing.T) {
 		{"nothing serves", func(v *image.View) {
 			v.Image.Status.Serving, v.Image.Status.Revisions, v.ObjectsByAttempt = nil, nil, nil
 			v.Publishing.Publishers = nil
-		}, v1alpha1.ReasonNothingToPublish, "nothing serves", ""},
+		}, v1alpha1.ReasonNothingToPublish, "no imported revision is ready", ""},
 		{"what others keep serves until the first import is done", func(v *image.View) {
 			v.Image.Status.Serving = &v1alpha1.Serving{Revision: v.Image.Spec.Revision(), Namespace: "golden", PersistentVolumeClaim: "fedora"}
 			v.Image.Status.Revisions, v.ObjectsByAttempt = nil, nil
 			require.False(t, image.CanPublish(v.Image))
 			v.Publishing.Publishers = nil
-		}, v1alpha1.ReasonNothingToPublish, "nothing serves", ""},
+		}, v1alpha1.ReasonNothingToPublish, "no imported revision is ready", ""},
 		{"nothing serves any longer", func(v *image.View) {
 			v.Image.Status.Serving, v.Image.Status.Revisions, v.ObjectsByAttempt = nil, nil, nil
 			v.Publishing.Publishers = nil
 			v.Publishing.DataSources = []cdiv1.DataSource{ownDataSource(v, "7")}
-		}, v1alpha1.ReasonNothingToPublish, "nothing serves", image.DeleteDataSource},
+		}, v1alpha1.ReasonNothingToPublish, "no imported revision is ready", image.DeleteDataSource},
 		{"being deleted", func(v *image.View) {
 			v.Image.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch))
 			v.Publishing.Publishers = nil

@@ -88,7 +88,7 @@ func (d *diskDecider) reconcile() {
 	}
 	p := d.pinned
 	if d.keepsPin {
-		d.blockOnImage(d.reasons.preparing, fmt.Sprintf("%s is to have another source, and the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage %s/%s any more", d.title, p.Namespace, p.Name))
+		d.blockOnImage(d.reasons.preparing, fmt.Sprintf("the source of %s changes: waiting up to a minute, because a request of the agent that ran before may still clone VMDiskImage %s/%s", d.title, p.Namespace, p.Name))
 		return
 	}
 	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {

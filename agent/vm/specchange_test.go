@@ -194,7 +194,7 @@ func TestTakenOverPinIsKept(t *testing.T) {
 		wantKept             bool
 		wantMessage          string
 	}{
-		"another image":               {true, false, next, true, "the agent has just started: waiting up to a minute until no request of a former agent can clone VMDiskImage ns/golden"},
+		"another image":               {true, false, next, true, "changes: waiting up to a minute, because a request of the agent that ran before may still clone VMDiskImage ns/golden"},
 		"another image, source gone":  {true, true, next, false, ""},
 		"another image, not acquired": {false, false, next, false, ""},
 		"a missing image":             {true, false, func(w *world) { w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil }, true, "ns/next"},

@@ -191,7 +191,7 @@ func placeInClusters(ctx context.Context, hub *connect.Cluster, shown *v1alpha1.
 		}
 		if img.UID != shown.UID || img.Spec.Version != shown.Spec.Version || !img.Spec.Template.Equal(&shown.Spec.Template) ||
 			!equality.Semantic.DeepEqual(img.Spec.Overrides, shown.Spec.Overrides) {
-			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since its cost was shown: look at it again", shown.Name))
+			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since its cost was shown: review it again", shown.Name))
 		}
 		base := img.DeepCopy()
 		if err := preload.Place(img, clusters); err != nil {

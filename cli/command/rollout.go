@@ -119,7 +119,7 @@ type change struct {
 
 // changedMeanwhile refuses to do to another version what a person was asked about.
 func changedMeanwhile(img *v1alpha1.FleetDiskImage) error {
-	return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: look at it again", img.Name, img.Spec.Version))
+	return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: review it again", img.Name, img.Spec.Version))
 }
 
 // askToGoOn asks a question; any answer but yes ends with exit code No.
@@ -264,7 +264,7 @@ func (e *environment) newApproveCommand() *cobra.Command {
 	version, all, yes, force := "", false, false, false
 	cmd := &cobra.Command{
 		Use:   "approve NAME [--wave WAVE | --all-waves] [--version VERSION]",
-		Short: "Approve of a version for a wave",
+		Short: "Approve a version for a wave",
 		Long: `approve shows what the wave reaches, asks, and adds an approval in your name, as the API server
 knows it. Without --wave it is the wave that waits. An approval that is there already is shown, with
 who gave it; exit code 0. One of a version that has changed meanwhile is refused.

@@ -128,7 +128,7 @@ func TestApprovalIsOfWhatWasShown(t *testing.T) {
 		})
 		err := q.approve()
 		assert.Equal(t, exit.No, exit.CodeOf(err))
-		require.ErrorContains(t, err, "is at version 24.3 now: look at it again")
+		require.ErrorContains(t, err, "is at version 24.3 now: review it again")
 		assert.Empty(t, q.get().Spec.Approvals)
 	})
 }

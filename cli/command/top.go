@@ -29,7 +29,7 @@ func (e *environment) newTopCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "top [" + strings.Join(names, "|") + "]",
-		Short: "What moves at the moment: imports, clusters, sources",
+		Short: "Show running and queued imports, by cluster and source",
 		Long: `top shows live which imports run in the fleet, how fast, and until when; what waits in which
 cluster; and how much comes from which source. With --live it is of one member alone. Where
 the output is no terminal, and with --once, it is a table.
@@ -282,7 +282,7 @@ func (e *environment) openRow(ctx context.Context, verb string, row top.Row, opt
 	page := &render.Page{}
 	switch {
 	case verb == "tree" && row.Image != "" && about.asksHub():
-		page.Line(render.Text("What hangs together with %s/%s, %s itself knows:", row.Namespace, row.Image, row.Cluster))
+		page.Line(render.Text("Cluster %s itself knows what belongs to %s/%s:", row.Cluster, row.Namespace, row.Image))
 		page.Command(render.FormatCommand("kubectl ot tree image %s -n %s --cluster %s", row.Image, row.Namespace, row.Cluster))
 	case verb == "tree" && row.Image != "":
 		member, err := about.ConnectMember(about.cluster)

@@ -22,7 +22,7 @@ import (
 )
 
 func (e *environment) newTreeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tree", Short: "What hangs together: an image, a machine, a rollout", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "tree", Short: "Show an image, a machine or a rollout with what belongs to it", Args: cobra.NoArgs}
 	depth, all := 0, false
 	cmd.PersistentFlags().IntVar(&depth, "depth", 0, "levels to show; 0 shows all")
 	cmd.PersistentFlags().BoolVar(&all, "all", false, "each by itself, also those that are alike")

@@ -137,7 +137,7 @@ func (a *Absent) Draw(p *render.Page) {
 	p.Line(render.Waiting.With("No importer runs for %s.", a.Image)...)
 	switch {
 	case a.Phase == "":
-		p.Line(render.Text("  The agent has not looked at it yet."))
+		p.Line(render.Text("  The agent has not processed it yet."))
 	case a.Reason == "":
 		p.Line(render.Text("  It is %s.", a.Phase))
 	default:

@@ -63,7 +63,7 @@ type ApprovedWave struct {
 	At   *metav1.Time `json:"at,omitempty"`
 	// Sources are what is stored; none for that of the template alone.
 	Sources []string `json:"sources,omitempty"`
-	// Extends is who has approved of other sources of the wave before.
+	// Extends is who has approved other sources of the wave before.
 	Extends string `json:"extends,omitempty"`
 }
 
@@ -92,7 +92,7 @@ func NewApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster,
 		}
 	}
 	if !IsObserved(img) {
-		return nil, fmt.Errorf("the hub has not looked at version %s of FleetDiskImage %s yet, %w", img.Spec.Version, img.Name, ErrNotObserved)
+		return nil, fmt.Errorf("the hub has not processed version %s of FleetDiskImage %s yet, %w", img.Spec.Version, img.Name, ErrNotObserved)
 	}
 	if len(waves) == 0 {
 		waiting := img.Status.CurrentWave
@@ -254,7 +254,7 @@ const maxShownSources = 10
 func (a *Approval) drawSources(p *render.Page) {
 	for _, w := range a.Waves {
 		if w.Extends != "" {
-			p.Lines(render.Attention.With("wave %s: what %s has approved of before becomes part of your approval", w.Name, w.Extends))
+			p.Lines(render.Attention.With("wave %s: what %s has approved before becomes part of your approval", w.Name, w.Extends))
 		}
 	}
 	if len(a.Sources) > 0 {

@@ -175,7 +175,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 	}
 	img.Spec.Approvals = kept
 	if len(renewed) > 0 {
-		notes = append(notes, fmt.Sprintf("you approve of %s again for wave %s, as it was approved before", version, strings.Join(renewed, ", ")))
+		notes = append(notes, fmt.Sprintf("you approve %s again for wave %s, as it was approved before", version, strings.Join(renewed, ", ")))
 	}
 	if need := missingApprovals(img, version); len(need) > 0 {
 		notes = append(notes, fmt.Sprintf("wave %s needs approval of %s, also where it was given before", strings.Join(need, ", "), version))

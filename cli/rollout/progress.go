@@ -92,7 +92,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 func (p *Progress) Draw(page *render.Page) {
 	page.Line(append(render.Line{render.Bold("%s %s", p.Name, p.Version), render.Text("  ")}, p.state()...)...)
 	if !p.Observed {
-		page.Lines(render.Waiting.With("the hub has not looked at this spec yet"))
+		page.Lines(render.Waiting.With("the hub has not processed this spec yet"))
 	}
 	if p.Paused != nil && p.Paused.By != "" {
 		page.Line(render.Text("paused by %s%s", p.Paused.By, because(p.Paused.Because)))
@@ -180,7 +180,7 @@ func (p *Progress) Summary() string {
 	c := p.Clusters
 	parts := []string{fmt.Sprintf("%s %s", p.Name, p.Version)}
 	if !p.Observed {
-		return parts[0] + ": the hub has not looked at it yet"
+		return parts[0] + ": the hub has not processed it yet"
 	}
 	wave := ""
 	for _, w := range p.Waves {

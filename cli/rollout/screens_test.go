@@ -115,7 +115,7 @@ func TestApprovals(t *testing.T) {
 			phase(v1alpha1.RolloutProgressing, v1alpha1.ReasonMaxConcurrency)(i)
 			i.Status.PendingApproval = &v1alpha1.PendingApproval{Wave: "production"}
 		}, wantWaves: 1},
-		"of another spec":              {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, waves: []string{"production"}, wantError: "has not looked at version 24.2"},
+		"of another spec":              {change: func(i *v1alpha1.FleetDiskImage) { i.Generation++ }, waves: []string{"production"}, wantError: "has not processed version 24.2"},
 		"all, and none needs approval": {change: func(i *v1alpha1.FleetDiskImage) { i.Spec.Rollout.Waves[1].RequireApproval = false }, all: true, wantError: "no wave"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestAbort(t *testing.T) {
 	})
 	a, err = rollout.Abort(img, "24.1", rollout.Caller{Name: "anna", MayApprove: true}, "", now)
 	require.NoError(t, err)
-	assert.Contains(t, a.Notes[1], "you approve of 24.1 again for wave production")
+	assert.Contains(t, a.Notes[1], "you approve 24.1 again for wave production")
 	assert.Equal(t, []v1alpha1.Approval{{Wave: "production", Version: "24.1", By: "anna", At: &metav1.Time{Time: now}}}, img.Spec.Approvals)
 
 	img = newImage(func(img *v1alpha1.FleetDiskImage) {

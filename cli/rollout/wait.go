@@ -123,7 +123,7 @@ func JudgeWait(img *v1alpha1.FleetDiskImage, want Want, goal Goal, in *InCluster
 		return Verdict{true, exit.Unanswered, fmt.Sprintf("%s has no wave %s: it has %s", img.Name, goal.Target, strings.Join(waveNames(img), ", "))}
 	}
 	if !IsObserved(img) {
-		return Verdict{Message: subject + ": the hub has not looked at it yet"}
+		return Verdict{Message: subject + ": the hub has not processed it yet"}
 	}
 	message := fmt.Sprintf("%s is %s, %s: %s", subject, st.Phase, st.Reason, st.Message)
 	if reached, ended := judgeGoal(img, goal, in, o); ended {

@@ -55,7 +55,7 @@ func TestJudgeWait(t *testing.T) {
 			i.Status.Clusters.Deferred = 1
 		}, nil, rollout.WaitOptions{}, exit.Yes, ""},
 		{"failed", "ready", failing, nil, rollout.WaitOptions{}, exit.No, "maxFailures allows 0"},
-		{"failed before, of another spec", "ready", func(i *v1alpha1.FleetDiskImage) { failing(i); i.Generation++ }, nil, rollout.WaitOptions{}, goes, "has not looked at it yet"},
+		{"failed before, of another spec", "ready", func(i *v1alpha1.FleetDiskImage) { failing(i); i.Generation++ }, nil, rollout.WaitOptions{}, goes, "has not processed it yet"},
 		{"succeeded before, of another spec", "ready", func(i *v1alpha1.FleetDiskImage) { phase(v1alpha1.RolloutSucceeded, "")(i); i.Generation++ }, nil, rollout.WaitOptions{}, goes, ""},
 		{"new", "ready", func(i *v1alpha1.FleetDiskImage) { i.Status = v1alpha1.FleetDiskImageStatus{ObservedGeneration: -1} }, nil, rollout.WaitOptions{}, goes, ""},
 		{"awaits approval", "ready", nil, nil, rollout.WaitOptions{}, exit.Held, "needs approval"},

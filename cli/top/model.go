@@ -45,7 +45,7 @@ func NewModel(ctx context.Context, first Snapshot, subject Subject, options rend
 
 // Keys explains the keys.
 var Keys = []string{
-	"↑ ↓       move", "enter     why the row waits, or for how long", "t         what hangs together with it", "tab       imports, clusters, sources",
+	"↑ ↓       move", "enter     why the row waits, or for how long", "t         what belongs to it", "tab       imports, clusters, sources",
 	"/         show only what contains a text", "s         sort by the next column", "p         pause the screen", "?         these keys", "q, ctrl-C end",
 }
 

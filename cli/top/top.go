@@ -1,4 +1,4 @@
-// Package top decides what moves at the moment: which imports run, what waits in which
+// Package top decides what verb top shows: which imports run, what waits in which
 // cluster, and how much comes from which source. Model shows it live.
 package top
 

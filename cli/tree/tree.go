@@ -1,4 +1,4 @@
-// Package tree decides what hangs together: a rollout with its waves and clusters, an image
+// Package tree decides what belongs together: a rollout with its waves and clusters, an image
 // with its storage and the machines that hold it, a machine with its image and disks.
 //
 // Nodes that are alike are one node, and only what is not as it should be is unfolded.

@@ -200,8 +200,8 @@ func (s *Selection) Warnings() []string {
 	warnings := s.Absences()
 	if len(full) > 0 {
 		slices.Sort(full)
-		warnings = append(warnings, fmt.Sprintf("of %s more than %d images are selected; the first %d go: make another report afterwards",
-			strings.Join(full, ", "), v1alpha1.MaxPlannedPrunes, v1alpha1.MaxPlannedPrunes))
+		warnings = append(warnings, fmt.Sprintf("more than %d images of %s are selected, and only the first %d are pruned: create another report afterwards",
+			v1alpha1.MaxPlannedPrunes, strings.Join(full, ", "), v1alpha1.MaxPlannedPrunes))
 	}
 	return warnings
 }

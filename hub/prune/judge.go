@@ -145,17 +145,16 @@ func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alp
 	case img.Phase != v1alpha1.PhaseSucceeded && img.Phase != v1alpha1.PhaseFailed:
 		return v1alpha1.KeptInTransition, formatPhase(img)
 	}
-	since := toStoredTimeOrNil(img.UnreferencedSince)
-	if since == nil || j.cluster.Root.ObservedAt.IsZero() {
+	since, observedAt := toStoredTimeOrNil(img.UnreferencedSince), toStoredTimeOrNil(&j.cluster.Root.ObservedAt)
+	switch {
+	case since == nil:
 		return v1alpha1.KeptTooRecent, "it is unknown since when it is unreferenced"
+	case observedAt == nil:
+		return v1alpha1.KeptTooRecent, "it is unknown when the cluster was observed"
 	}
 	var least time.Duration
 	if j.spec.UnreferencedFor != nil {
 		least = j.spec.UnreferencedFor.Duration
-	}
-	observedAt := toStoredTimeOrNil(&j.cluster.Root.ObservedAt)
-	if observedAt == nil {
-		return v1alpha1.KeptTooRecent, "it is unknown when the cluster was observed"
 	}
 	if observedAt.Sub(since.Time) < least {
 		return v1alpha1.KeptTooRecent, "unreferenced for less than " + formatDuration(least)

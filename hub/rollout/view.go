@@ -19,9 +19,8 @@ type View struct {
 	Image *v1alpha1.FleetDiskImage
 	// Clusters are all MemberClusters, placed or not, sorted by name.
 	Clusters []Cluster
-	// Conflict is the result of FindConflict, NameTaken that of CurrentNameTaken.
-	Conflict  string
-	NameTaken bool
+	// Conflict is the result of FindConflict.
+	Conflict string
 	// Holders are the clusters that may still have planned images of it, sorted by
 	// name. They count while it is being deleted.
 	Holders []string

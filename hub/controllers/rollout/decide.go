@@ -19,22 +19,23 @@ func (f *FleetState) Decide(image string, now time.Time) (d rollout.Decision, he
 	}
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	v := f.gatherView(img, now)
+	v, nameTaken := f.gatherView(img, now)
 	d = rollout.Decide(v)
-	f.applyDecision(img, v, d)
+	f.applyDecision(img, v, nameTaken, d)
 	return d, len(v.Holders) > 0, true
 }
 
-// gatherView requires img.mu, also while the view is in use.
-func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
+// gatherView returns the view, and the result of CurrentNameTaken. It requires img.mu, also while
+// the view is in use.
+func (f *FleetState) gatherView(img *imageState, now time.Time) (v rollout.View, nameTaken bool) {
 	budget, sourceLimits := f.Budget()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refreshClusters(img)
 	f.refreshActivities(img, sourceLimits, now)
-	v := rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Budget: budget, Now: now}
+	v = rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Budget: budget, Now: now}
 	if others := f.conflicts(img); len(others) > 0 {
-		v.Conflict, v.NameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
+		v.Conflict, nameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
 	}
 	if img.isDeletingImages() && v.Conflict == "" {
 		names := f.exclusiveNames(img)
@@ -44,7 +45,7 @@ func (f *FleetState) gatherView(img *imageState, now time.Time) rollout.View {
 			}
 		}
 	}
-	return v
+	return v, nameTaken
 }
 
 // refreshActivities sets what members import and queue that do not have the image. An activity
@@ -86,7 +87,7 @@ func (f *FleetState) exclusiveNames(img *imageState) (names []imageKey) {
 }
 
 // applyDecision requires img.mu.
-func (f *FleetState) applyDecision(img *imageState, v rollout.View, d rollout.Decision) {
+func (f *FleetState) applyDecision(img *imageState, v rollout.View, nameTaken bool, d rollout.Decision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if img.removed {
@@ -97,7 +98,7 @@ func (f *FleetState) applyDecision(img *imageState, v rollout.View, d rollout.De
 	}
 	img.status = &d.Status
 	f.indexNames(img)
-	f.updateDesired(img, v, d)
+	f.updateDesired(img, v, nameTaken, d)
 }
 
 // freezeUndecided makes plans keep what they have of a FleetDiskImage that was not

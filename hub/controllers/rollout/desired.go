@@ -86,7 +86,7 @@ func internList[T comparable](lists *[][]T, list []T) []T {
 // updateDesired computes what a FleetDiskImage desires of each member, and enqueues the
 // members for which that changes. A start is remembered before a plan shows it. It
 // requires img.mu and f.mu.
-func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.Decision) {
+func (f *FleetState) updateDesired(img *imageState, v rollout.View, nameTaken bool, d rollout.Decision) {
 	progress := make([]rollout.ClusterProgress, len(img.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
@@ -103,7 +103,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, d rollout.De
 		}
 		next := desiredState{known: true, memberUID: m.uid, freeze: d.Freeze, inputs: desiredInputs{
 			ClusterProgress: progress[i], planned: cluster.PlannedDigest, plannedAt: cluster.PlannedAt,
-			generation: img.generation, inConflict: v.Conflict != "" || d.NoneSelected, nameTaken: v.NameTaken,
+			generation: img.generation, inConflict: v.Conflict != "" || d.NoneSelected, nameTaken: nameTaken,
 		}}
 		switch {
 		case former.known && former.freeze == next.freeze && former.inputs == next.inputs:

@@ -346,7 +346,7 @@ func (f *FleetState) View(image string, now time.Time) (rollout.View, bool) {
 	}
 	img.mu.Lock()
 	defer img.mu.Unlock()
-	v := f.gatherView(img, now)
+	v, _ := f.gatherView(img, now)
 	v.Clusters = slices.Clone(v.Clusters)
 	return v, true
 }

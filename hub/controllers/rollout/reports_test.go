@@ -212,14 +212,20 @@ func (in *fleetInputs) applyTo(f *FleetState) {
 	}
 }
 
+// gathered is what gatherView returns.
+type gathered struct {
+	rollout.View
+	nameTaken bool
+}
+
 // gatherViews returns the view of each FleetDiskImage.
-func gatherViews(f *FleetState) map[string]rollout.View {
-	views := map[string]rollout.View{}
+func gatherViews(f *FleetState) map[string]gathered {
+	views := map[string]gathered{}
 	for _, c := range slices.Clone(f.sorted) {
 		c.mu.Lock()
-		v := f.gatherView(c, now)
+		v, nameTaken := f.gatherView(c, now)
 		v.Clusters = slices.Clone(v.Clusters)
-		views[c.name] = v
+		views[c.name] = gathered{v, nameTaken}
 		c.mu.Unlock()
 	}
 	return views

@@ -61,9 +61,9 @@ func TestNewDataVolumeSource(t *testing.T) {
 			got := image.NewDataVolume(img, apitest.Slot(img, "r", 1).Obj())
 			assert.Equal(t, &tt.want, got.Spec.Source)
 			if tt.img.Obj().Spec.SourceType == v1alpha1.SourceGCS {
-				assert.Equal(t, "storage.googleapis.com", image.HostOf(img.Spec), "the name in the URL is that of a bucket")
+				assert.Equal(t, "storage.googleapis.com", img.Spec.SourceHost(), "the name in the URL is that of a bucket")
 			}
-			assert.Equal(t, image.HostOf(img.Spec), image.DataVolumeHost(got))
+			assert.Equal(t, img.Spec.SourceHost(), image.DataVolumeHost(got))
 		})
 	}
 }

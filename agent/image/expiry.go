@@ -33,9 +33,9 @@ func IsPlanned(img *v1alpha1.VMDiskImage) bool {
 	return img.Labels[v1alpha1.LabelPlanned] == PlannedLabelValue
 }
 
-// CanExpire reports whether an image can be deleted for being unreferenced, so
+// canExpire reports whether an image can be deleted for being unreferenced, so
 // that its PlannedState matters.
-func CanExpire(img *v1alpha1.VMDiskImage) bool {
+func canExpire(img *v1alpha1.VMDiskImage) bool {
 	return img.DeletionTimestamp == nil && (img.Spec.DeleteUnreferencedAfter != nil || IsPlanned(img))
 }
 
@@ -47,7 +47,7 @@ func CanExpire(img *v1alpha1.VMDiskImage) bool {
 // unchanged since; a VM that references it after that list makes it Terminating.
 func (d *decider) expireUnreferenced() {
 	since := d.status.References.UnreferencedSince
-	if since == nil || !CanExpire(d.Image) {
+	if since == nil || !canExpire(d.Image) {
 		return
 	}
 	lifetime, byPlan, expires := d.unreferencedLifetime()

@@ -57,7 +57,7 @@ func CandidateOf(img *v1alpha1.VMDiskImage, p *policy.Policy) (ledger.Candidate,
 		Image:    KeyOf(img),
 		Revision: img.Status.Revision,
 		Attempt:  NextAttempt(img.Status.LastAttempt),
-		Host:     HostOf(img.Spec),
+		Host:     img.Spec.SourceHost(),
 	}, true
 }
 

@@ -181,7 +181,7 @@ func TestIsAdoptable(t *testing.T) {
 	}
 }
 
-func TestHostOf(t *testing.T) {
+func TestSourceHost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind v1alpha1.SourceType
 		url  string
@@ -198,7 +198,7 @@ func TestHostOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("ns/a").Obj()
 			img.Spec.SourceType, img.Spec.URL = tt.kind, tt.url
-			assert.Equal(t, tt.want, image.HostOf(img.Spec))
+			assert.Equal(t, tt.want, img.Spec.SourceHost())
 			dv := image.NewDataVolume(img, v1alpha1.Slot{Image: image.KeyOf(img), Attempt: 1})
 			assert.Equal(t, tt.want, image.DataVolumeHost(dv))
 		})

@@ -11,10 +11,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// HostOf returns the host that an image is imported from, in lower case; empty for
-// none.
-func HostOf(spec v1alpha1.VMDiskImageSpec) string { return spec.SourceHost() }
-
 // DataVolumeHost returns the host that an image's DataVolume imports from; empty
 // for none.
 func DataVolumeHost(dv *cdiv1.DataVolume) string {

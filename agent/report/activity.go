@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -123,7 +122,7 @@ func newQueuedImport(in ActivityInput, queued *ledger.QueuedImage) v1alpha1.Queu
 // has no source downloads nothing.
 func downloadSize(img *v1alpha1.VMDiskImage) (bytes, atMost int64) {
 	switch {
-	case image.HostOf(img.Spec) == "" && img.Spec.SourceType == v1alpha1.SourceBlank:
+	case img.Spec.SourceHost() == "" && img.Spec.SourceType == v1alpha1.SourceBlank:
 		return 0, 0
 	case knowsDownloadSize(img):
 		return img.Status.BytesTotal, 0

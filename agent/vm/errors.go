@@ -92,7 +92,7 @@ func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target Ad
 // SetNamespaceMissing replaces the state: the namespace of the image does not exist.
 func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Time, reason v1alpha1.Reason, object string, err error) {
 	d.SetRefused(vm.Generation, now, reason, object, err)
-	if settling, recheck := SettlingRecheck(vm, now); settling {
+	if settling, recheck := settlingRecheck(vm, now); settling {
 		d.overrideState(vm.Generation, now, provisioningState(reason, d.Status.Message))
 		d.RequeueAfter = min(d.RequeueAfter, recheck)
 	}
@@ -166,16 +166,16 @@ const (
 	settlingRecheckInterval = 3 * time.Second
 )
 
-// SettlingRecheck reports whether a machine is younger than the settling period, and when
+// settlingRecheck reports whether a machine is younger than the settling period, and when
 // to decide again if so.
-func SettlingRecheck(vm *v1alpha1.VirtualMachine, now time.Time) (settling bool, recheck time.Duration) {
+func settlingRecheck(vm *v1alpha1.VirtualMachine, now time.Time) (settling bool, recheck time.Duration) {
 	left := settlingPeriod - now.Sub(vm.CreationTimestamp.Time)
 	return left > 0, max(0, min(left, settlingRecheckInterval))
 }
 
 // missingDependency returns the state for an object that others have to create.
 func (d *decider) missingDependency(reason v1alpha1.Reason, message string) machineState {
-	if settling, recheck := SettlingRecheck(d.VM, d.Now); settling {
+	if settling, recheck := settlingRecheck(d.VM, d.Now); settling {
 		d.requeueWithin(recheck)
 		return provisioningState(reason, message)
 	}

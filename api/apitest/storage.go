@@ -220,15 +220,6 @@ func (b *SnapshotBuilder) ForAttempt(image types.UID, revision string, attempt i
 	return b
 }
 
-// From names the claim it is taken of, and its class.
-func (b *SnapshotBuilder) From(claim, class string) *SnapshotBuilder {
-	b.snap.Spec = snapshotv1.VolumeSnapshotSpec{
-		Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim},
-		VolumeSnapshotClassName: &class,
-	}
-	return b
-}
-
 func (b *SnapshotBuilder) ensureStatus() *snapshotv1.VolumeSnapshotStatus {
 	if b.snap.Status == nil {
 		b.snap.Status = &snapshotv1.VolumeSnapshotStatus{}
@@ -245,13 +236,6 @@ func (b *SnapshotBuilder) ReadyToUse(ready bool) *SnapshotBuilder {
 // Content names the content it is bound to.
 func (b *SnapshotBuilder) Content(name string) *SnapshotBuilder {
 	b.ensureStatus().BoundVolumeSnapshotContentName = &name
-	return b
-}
-
-// RestoreSize sets the minimum size of a volume restored from it.
-func (b *SnapshotBuilder) RestoreSize(size string) *SnapshotBuilder {
-	q := resource.MustParse(size)
-	b.ensureStatus().RestoreSize = &q
 	return b
 }
 

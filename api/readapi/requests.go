@@ -56,11 +56,6 @@ func (c *Client) Why(ctx context.Context, cluster, namespace, name string) (*Why
 	return getAnswer[Why](ctx, c, "why", url.Values{"cluster": {cluster}, "namespace": {namespace}, "name": {name}})
 }
 
-// Search asks for clusters, rollouts, versions and sources by words of their names.
-func (c *Client) Search(ctx context.Context, text string) (*SearchAnswer, error) {
-	return getAnswer[SearchAnswer](ctx, c, "search", url.Values{"q": {text}})
-}
-
 // MatrixQuery is what a Matrix shows.
 type MatrixQuery struct {
 	// Rows is RowsFleetDiskImages or RowsSources; RowsFleetDiskImages by default.
@@ -160,19 +155,9 @@ func (c *Client) BlastRadius(ctx context.Context, policy string, limit int) (*Bl
 	return getAnswer[BlastRadius](ctx, c, "blastradius", q)
 }
 
-// Members asks for a page of members.
-func (c *Client) Members(ctx context.Context, page Paging) (*MemberList, error) {
-	return getAnswer[MemberList](ctx, c, "members", page.query())
-}
-
 // Member asks for one member.
 func (c *Client) Member(ctx context.Context, name string) (*MemberDetail, error) {
 	return getAnswer[MemberDetail](ctx, c, "members/detail", url.Values{"member": {name}})
-}
-
-// Quarantine asks for the quarantine of a member, and what it would do to begin or end one.
-func (c *Client) Quarantine(ctx context.Context, member string) (*MemberQuarantineDetail, error) {
-	return getAnswer[MemberQuarantineDetail](ctx, c, "members/quarantine", url.Values{"member": {member}})
 }
 
 // Images asks for a page of the distinct images.
@@ -199,11 +184,6 @@ func (c *Client) MemberImages(ctx context.Context, member, page string) (*Member
 	return getAnswer[MemberImages](ctx, c, "members/images", q)
 }
 
-// Rollouts asks for a page of FleetDiskImages.
-func (c *Client) Rollouts(ctx context.Context, page Paging) (*RolloutList, error) {
-	return getAnswer[RolloutList](ctx, c, "rollouts", page.query())
-}
-
 // RolloutClusters asks for a page of the clusters of a FleetDiskImage, those in a state, or
 // all for "".
 func (c *Client) RolloutClusters(ctx context.Context, name, state string, page Paging) (*RolloutClusters, error) {
@@ -211,30 +191,6 @@ func (c *Client) RolloutClusters(ctx context.Context, name, state string, page P
 	q.Set("name", name)
 	setText(q, "state", state)
 	return getAnswer[RolloutClusters](ctx, c, "rollouts/clusters", q)
-}
-
-// PruneReports asks for a page of PruneReports.
-func (c *Client) PruneReports(ctx context.Context, page Paging) (*PruneReportList, error) {
-	return getAnswer[PruneReportList](ctx, c, "prunereports", page.query())
-}
-
-// PruneRows asks for a page of the rows of a PruneReport, of a cluster and a verdict, or all
-// for "".
-func (c *Client) PruneRows(ctx context.Context, report, cluster string, verdict Verdict, page Paging) (*PruneRows, error) {
-	q := page.query()
-	q.Set("report", report)
-	setText(q, "cluster", cluster)
-	setText(q, "verdict", string(verdict))
-	return getAnswer[PruneRows](ctx, c, "prunereports/rows", q)
-}
-
-// PruneTargets asks for a page of the targets of an ImagePrune, those in a state, or all for
-// "".
-func (c *Client) PruneTargets(ctx context.Context, prune, state string, page Paging) (*PruneTargets, error) {
-	q := page.query()
-	q.Set("prune", prune)
-	setText(q, "state", state)
-	return getAnswer[PruneTargets](ctx, c, "imageprunes/targets", q)
 }
 
 // Each iterates over all entries of a list, page by page: getPage returns a page, and the Next

@@ -13,7 +13,7 @@ import (
 func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VMDiskImageStatus, d image.Decision) {
 	source := v1alpha1.SourceOther
 	if p := r.Policy(); p != nil {
-		source = p.Sources.GroupOrOther(image.HostOf(img.Spec))
+		source = p.Sources.GroupOrOther(img.Spec.SourceHost())
 	}
 	for _, ended := range d.EndedAttempts {
 		if ended.Outcome == v1alpha1.OutcomeSucceeded {

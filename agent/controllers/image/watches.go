@@ -44,7 +44,7 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 	updateQueue := func(img *v1alpha1.VMDiskImage, q requestQueue) {
 		r.propagateQueueChange(q, r.Queue.Set(ledger.QueuedImage{
 			Image: image.KeyOf(img), Revision: img.Spec.Revision(), Key: r.arrivals.orderingKey(img),
-			Priority: img.Spec.Priority, State: image.QueueStateOf(img), Since: time.Now(), Host: image.HostOf(img.Spec),
+			Priority: img.Spec.Priority, State: image.QueueStateOf(img), Since: time.Now(), Host: img.Spec.SourceHost(),
 		}))
 	}
 	enqueue := func(o client.Object, q requestQueue) {

@@ -126,7 +126,7 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 	m.startProcess("boot")
 	for i, img := range images {
 		m.Queue.Set(ledger.QueuedImage{
-			Image: image.KeyOf(img), Revision: img.Spec.Revision(), State: ledger.Admissible, Host: image.HostOf(img.Spec),
+			Image: image.KeyOf(img), Revision: img.Spec.Revision(), State: ledger.Admissible, Host: img.Spec.SourceHost(),
 			Key: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch), Sequence: int64(i)},
 		})
 	}

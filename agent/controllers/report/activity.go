@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/report"
@@ -108,7 +107,7 @@ func (r *Reconciler) buildActivity(ctx context.Context, now time.Time) (v1alpha1
 
 // observeRates has the rates take in the status of an image.
 func (r *Reconciler) observeRates(img *v1alpha1.VMDiskImage) {
-	r.rates.ObserveImage(img, r.policyInForce().Sources.GroupOrOther(image.HostOf(img.Spec)))
+	r.rates.ObserveImage(img, r.policyInForce().Sources.GroupOrOther(img.Spec.SourceHost()))
 }
 
 // policyInForce is the default before there is one.

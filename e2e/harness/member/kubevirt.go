@@ -196,13 +196,6 @@ func (m *Member) virtualMachinesAreValidated(ctx context.Context) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// VirtHandler returns the simulated virt-handler; nil without KubeVirt.
-func (m *Member) VirtHandler() *simulator.VirtHandler {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.handler
-}
-
 func (m *Member) stopKubeVirt() error {
 	var errs []error
 	for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {

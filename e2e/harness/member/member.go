@@ -217,9 +217,6 @@ func (m *Member) ListEnded() []string {
 // Client returns a client with all rights and no cache.
 func (m *Member) Client() client.WithWatch { return m.client }
 
-// Kubelet returns the simulated kubelet.
-func (m *Member) Kubelet() *simulator.Kubelet { return m.kubelet }
-
 // InstantImporter returns the simulated CDI; nil without Options.InstantImporter.
 func (m *Member) InstantImporter() *simulator.InstantImporter { return m.instantImporter }
 

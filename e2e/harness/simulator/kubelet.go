@@ -96,6 +96,3 @@ func createNode(ctx context.Context, c client.Client) error {
 
 // Stop ends KWOK; pods stay as they are.
 func (k *Kubelet) Stop() error { return k.process.Stop(stopTimeout) }
-
-// Process returns KWOK, to be paused or killed.
-func (k *Kubelet) Process() *process.Process { return k.process }

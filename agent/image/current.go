@@ -73,7 +73,7 @@ func (d *decider) verifyServing() {
 	if serving == nil {
 		return
 	}
-	if isAdopted(serving) {
+	if belongsToOthers(serving) {
 		if serving.Revision != d.targetRevision && !d.FormerSourceExists {
 			d.status.Serving = nil
 		}

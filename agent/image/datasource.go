@@ -116,7 +116,7 @@ func followToClaim(img *v1alpha1.VMDiskImage, source *cdiv1.DataSource, name str
 	if blocker := cmp.Or(findOwnStorage(img, source, claim.Labels), findArchitectureBlocker(img, source, claim.Labels)); blocker != nil {
 		return FollowedDataSource{Blocker: blocker}, nil
 	}
-	serving := newAdoptedServing(img, source)
+	serving := newDataSourceServing(img, source)
 	serving.PersistentVolumeClaim = claim.Name
 	size := claim.Status.Capacity[corev1.ResourceStorage]
 	if requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]; requested.Cmp(size) > 0 {
@@ -147,7 +147,7 @@ func followToSnapshot(img *v1alpha1.VMDiskImage, source *cdiv1.DataSource, name 
 	if blocker := cmp.Or(findOwnStorage(img, source, snapshot.Labels), findArchitectureBlocker(img, source, snapshot.Labels)); blocker != nil {
 		return FollowedDataSource{Blocker: blocker}, nil
 	}
-	serving := newAdoptedServing(img, source)
+	serving := newDataSourceServing(img, source)
 	serving.VolumeSnapshot = snapshot.Name
 	if size := snapshot.Status.RestoreSize; size != nil && size.Sign() > 0 {
 		serving.RestoreSize = size
@@ -164,7 +164,7 @@ type FollowedDataSource struct {
 	Serving *v1alpha1.Serving
 }
 
-func newAdoptedServing(img *v1alpha1.VMDiskImage, source *cdiv1.DataSource) *v1alpha1.Serving {
+func newDataSourceServing(img *v1alpha1.VMDiskImage, source *cdiv1.DataSource) *v1alpha1.Serving {
 	size := img.Spec.DiskSize.DeepCopy()
 	return &v1alpha1.Serving{
 		Revision: img.Spec.Revision(), Namespace: source.Namespace, DiskSize: &size,

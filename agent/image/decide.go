@@ -113,8 +113,9 @@ type EndedAttempt struct {
 	DownloadedBytes int64
 }
 
-// Decision is what happens to an image, in the order of the fields: DataSources and Delete only
-// once Status is stored, RemoveFinalizer alone, and after AddFinalizer nothing.
+// Decision is what to do with an image. The caller acts in the order of the fields: DataSources
+// and Delete only after Status is stored, nothing else with RemoveFinalizer, nothing after
+// AddFinalizer.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool

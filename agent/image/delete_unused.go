@@ -48,7 +48,7 @@ func (d *decider) supersede() {
 		if rev.Revision == d.targetRevision || rev.Outcome != v1alpha1.OutcomeSucceeded || rev.Attempt > attempt || d.isServingAttempt(attempt) || d.tearDown {
 			continue
 		}
-		pinned := len(d.pinsForAttempt(attempt)) > 0 || d.attemptCanBeFound(attempt)
+		pinned := len(d.pinsForAttempt(attempt)) > 0 || d.attemptMayBeCloned(attempt)
 		exists := d.ObjectsByAttempt[attempt].claimExists()
 		switch {
 		case pinned && exists:
@@ -191,9 +191,9 @@ func (d *decider) objectsInUse(attempt int32, objects *AttemptObjects) (storage 
 		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
 		snapshots = append(snapshots, pin.VolumeSnapshot)
 	}
-	if d.attemptCanBeFound(attempt) {
+	if d.attemptMayBeCloned(attempt) {
 		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
-		snapshots = append(snapshots, d.snapshotsToBeFound(objects)...)
+		snapshots = append(snapshots, d.clonableSnapshots(objects)...)
 	}
 	known := attempt <= d.status.LastAttempt
 	return storage || !known, snapshots

@@ -95,12 +95,12 @@ func (d *decider) reconcilePublication() {
 	}
 	wanted, reason := d.wantedPublication()
 	var awaited string // the name of a DataSource that clones in flight keep
-	aboutTo := wanted == nil && reason.Reason == v1alpha1.ReasonPublishing
+	awaitsPublisher := wanted == nil && reason.Reason == v1alpha1.ReasonPublishing
 	if wanted != nil {
 		reason = d.publish(wanted)
 	}
 	for i := range view.DataSources {
-		if ds := &view.DataSources[i]; d.isOwn(ds) && !aboutTo && (wanted == nil || ds.Name != wanted.DataSource) && !d.removeDataSource(ds) {
+		if ds := &view.DataSources[i]; d.isOwn(ds) && !awaitsPublisher && (wanted == nil || ds.Name != wanted.DataSource) && !d.removeDataSource(ds) {
 			awaited = ds.Name
 		}
 	}
@@ -132,11 +132,11 @@ func (d *decider) wantedPublication() (*v1alpha1.Publication, statusReason) {
 	switch {
 	case name == "":
 		return nil, statusReason{}
-	case d.Image.DeletionTimestamp != nil && (d.status.Phase != v1alpha1.PhaseTerminating || exists || serving == nil || isAdopted(serving) || !d.Publishing.InFlight[name]):
+	case d.Image.DeletionTimestamp != nil && (d.status.Phase != v1alpha1.PhaseTerminating || exists || serving == nil || belongsToOthers(serving) || !d.Publishing.InFlight[name]):
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "is to be deleted: no further clone finds it by DataSource " + name}
 	case !d.Publishing.Served:
 		return nil, statusReason{Reason: v1alpha1.ReasonDataSourcesNotServed, Message: "the cluster does not serve DataSources of CDI (cdi.kubevirt.io/v1beta1): install or upgrade CDI"}
-	case serving == nil || isAdopted(serving): // of others, in another namespace maybe
+	case serving == nil || belongsToOthers(serving): // of others, in another namespace maybe
 		return nil, statusReason{Reason: v1alpha1.ReasonNothingToPublish, Message: "there is no DataSource " + name + ", because no imported revision is ready: it is created once one is"}
 	case !exists && d.Image.DeletionTimestamp == nil:
 		return nil, statusReason{Reason: v1alpha1.ReasonPublishing, Message: "DataSource " + name + " is about to point at it"}
@@ -269,13 +269,13 @@ func (d *decider) isNamed(p *v1alpha1.Publication) bool {
 	})
 }
 
-// canBeFound reports whether storage of an attempt is published, or was until so recently that a
+// mayBeCloned reports whether storage of an attempt is published, or was until so recently that a
 // clone of it may begin unseen. It does not ask for a live View: with a cached one, an ended
 // publication counts for nothing, and what is deleted for that needs a live View.
 //
 // Invariant: the stored status counts, not only the decided one. The DataVolumes of a live View
 // are listed after the stored end of a publication, and after the grace period.
-func (d *decider) canBeFound(matches func(*v1alpha1.Publication) bool) bool {
+func (d *decider) mayBeCloned(matches func(*v1alpha1.Publication) bool) bool {
 	found := false
 	for _, publications := range [][]v1alpha1.Publication{d.Image.Status.Publications, d.status.Publications} {
 		for i := range publications {
@@ -301,20 +301,20 @@ func (d *decider) canBeFound(matches func(*v1alpha1.Publication) bool) bool {
 	return found
 }
 
-// attemptCanBeFound is canBeFound for an attempt.
-func (d *decider) attemptCanBeFound(attempt int32) bool {
-	return d.canBeFound(func(p *v1alpha1.Publication) bool { return p.Attempt == attempt })
+// attemptMayBeCloned is mayBeCloned for an attempt.
+func (d *decider) attemptMayBeCloned(attempt int32) bool {
+	return d.mayBeCloned(func(p *v1alpha1.Publication) bool { return p.Attempt == attempt })
 }
 
-func (d *decider) imageCanBeFound() bool {
-	return d.canBeFound(func(*v1alpha1.Publication) bool { return true })
+func (d *decider) imageMayBeCloned() bool {
+	return d.mayBeCloned(func(*v1alpha1.Publication) bool { return true })
 }
 
-// snapshotsToBeFound are the snapshots of an attempt for which canBeFound holds.
-func (d *decider) snapshotsToBeFound(objects *AttemptObjects) (snapshots []string) {
+// clonableSnapshots are the snapshots of an attempt for which mayBeCloned holds.
+func (d *decider) clonableSnapshots(objects *AttemptObjects) (snapshots []string) {
 	for i := range objects.Snapshots {
 		name := objects.Snapshots[i].Name
-		if d.canBeFound(func(p *v1alpha1.Publication) bool { return p.VolumeSnapshot == name }) {
+		if d.mayBeCloned(func(p *v1alpha1.Publication) bool { return p.VolumeSnapshot == name }) {
 			snapshots = append(snapshots, name)
 		}
 	}

@@ -23,7 +23,7 @@ type PublishCandidate struct {
 
 // CanPublish reports whether an image has something that a DataSource can point at.
 func CanPublish(img *v1alpha1.VMDiskImage) bool {
-	return PublishedName(img) != "" && img.DeletionTimestamp == nil && img.Status.Serving != nil && !isAdopted(img.Status.Serving) && img.Status.Phase != v1alpha1.PhaseDeleting
+	return PublishedName(img) != "" && img.DeletionTimestamp == nil && img.Status.Serving != nil && !belongsToOthers(img.Status.Serving) && img.Status.Phase != v1alpha1.PhaseDeleting
 }
 
 // ChoosePublisher returns which of several images is published under one name: those that the plan

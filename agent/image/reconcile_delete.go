@@ -37,7 +37,7 @@ func (d *decider) reconcileDelete() {
 		d.requeueWithin(namespaceRecheckInterval)
 	case !deleting:
 		d.status.Phase = v1alpha1.PhaseDeleting
-	case d.requireLive() && !d.imageCanBeFound():
+	case d.requireLive() && !d.imageMayBeCloned():
 		d.status.TearDown = true
 		d.tearDown = true
 	}

@@ -28,7 +28,7 @@ func (d *decider) summarizeStatus() {
 	case d.Image.DeletionTimestamp == nil:
 	case st.TearDown:
 		deleting.Message += d.describeLeftovers(d.Image.DeletionTimestamp.Time, slices.Sorted(maps.Keys(d.ObjectsByAttempt))...)
-	case d.imageCanBeFound():
+	case d.imageMayBeCloned():
 		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
 	}
 	switch d.activity.Reason {

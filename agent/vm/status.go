@@ -50,13 +50,15 @@ func (d *decider) writeStatus() {
 	d.reportPlainTextPasswords()
 }
 
-// statusInterval is how often a status on the way to a running machine is stored at most.
+// statusInterval is the least time between two stored statuses of a machine that is being
+// provisioned.
 const statusInterval = 10 * time.Second
 
-// StatusDelay returns how long a decided status may wait until it is stored, since when the last
-// one was stored; 0 for not at all. Each costs a request, and the next one on the way follows in
-// moments. Invariant: what later decisions or people rest on is stored at once: a phase, a pin,
-// what is known of data disks, reasons and conditions that report no progress.
+// StatusDelay returns how long to wait before a decided status is stored; 0 stores it now. since is
+// the time since the last store.
+//
+// Invariant: what later decisions or people rest on is stored at once: a phase, a pin, what is
+// known of data disks, reasons and conditions that report no progress.
 func StatusDelay(stored, decided *v1alpha1.VirtualMachineStatus, since time.Duration) time.Duration {
 	left := statusInterval - since
 	if since < 0 || left <= 0 || stored.Phase != v1alpha1.MachineProvisioning || decided.Phase != v1alpha1.MachineProvisioning ||

@@ -51,8 +51,8 @@ type Input struct {
 	Prunes []v1alpha1.PlannedPrune
 }
 
-// heldAnyPolicy as heldPolicy stands for the first policy that the ConfigMap asks for: it
-// asked for none when the hub found the member ahead.
+// heldAnyPolicy is stored as heldPolicy while the ConfigMap asks for no policy: it stands for the
+// first one that it will ask for.
 const heldAnyPolicy = "any"
 
 // Next returns the next plan of a member, and whether it has to be written. If not, next
@@ -88,13 +88,13 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	}
 
 	ahead := isMemberAhead(v.Report.Plan, v.Current)
-	data, source, holds := v.nextPolicy(ahead)
+	data, source, heldPolicy := v.nextPolicy(ahead)
 	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired)+len(v.Inquiries)+len(v.Prunes) == 0 {
 		return next, false, false
 	}
 
 	next.ClusterUID = v.ClusterUID
-	next.Policy, next.PolicySource, next.HeldPolicy = data, source, holds
+	next.Policy, next.PolicySource, next.HeldPolicy = data, source, heldPolicy
 	next.Images, next.Kept, next.Retired = sortedByName(v.Images, imageKey), sortedByName(v.Kept, keptKey), sortedByName(v.Retired, retiredKey)
 	next.Inquiries, next.Prunes = v.nextInquiries(), sortedByName(v.Prunes, pruneKey)
 	same := v.Current != nil && v.Current.Hash != "" && equalContent(&next, v.Current)
@@ -202,7 +202,7 @@ func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.Cluste
 
 // nextPolicy returns the policy of the next plan, its source, and the hash of the policy
 // that is held back.
-func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds string) {
+func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, heldPolicy string) {
 	now := v.DesiredPolicy
 	if v.PolicyNow != nil {
 		now = v.PolicyNow
@@ -210,19 +210,19 @@ func (v *Input) nextPolicy(ahead bool) (data map[string]string, source, holds st
 	data, source = now, v.PolicySource
 	switch {
 	case ahead && len(v.Report.PlanPolicy) > 0:
-		data, source, holds = limitHeld(v.Report.PlanPolicy, v.DesiredPolicy), v.Report.PlanPolicySource, heldAnyPolicy
+		data, source, heldPolicy = limitHeld(v.Report.PlanPolicy, v.DesiredPolicy), v.Report.PlanPolicySource, heldAnyPolicy
 	case v.DesiredPolicy == nil && v.Current != nil: // the current policy stays
 		return v.Current.Policy, v.Current.PolicySource, v.Current.HeldPolicy
 	case ahead || v.Current == nil:
 		return data, source, ""
 	case v.Current.HeldPolicy == heldAnyPolicy, v.Current.HeldPolicy == holdHash(v.DesiredPolicy), v.Current.HeldPolicy == HashPolicy(v.DesiredPolicy):
-		data, source, holds = limitHeld(v.Current.Policy, v.DesiredPolicy), v.Current.PolicySource, v.Current.HeldPolicy
+		data, source, heldPolicy = limitHeld(v.Current.Policy, v.DesiredPolicy), v.Current.PolicySource, v.Current.HeldPolicy
 	default:
 		return data, source, ""
 	}
 	switch {
 	case v.DesiredPolicy == nil:
-		return data, source, holds
+		return data, source, heldPolicy
 	case policy.IsInForceSometime(data, v.DesiredPolicy):
 		return now, v.PolicySource, ""
 	default:

@@ -117,7 +117,7 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	byPace, isOverdue, hasPace := e.estimateByPace()
 	switch {
 	case len(left) > 0 && (!hasPace || 2*len(left) >= unfinished):
-		return e.playWaves(left, max(1, slots)), "", false
+		return e.simulateWaves(left, max(1, slots)), "", false
 	case hasPace:
 		return byPace, "", isOverdue
 	default:
@@ -238,11 +238,11 @@ func listedBytes(a *v1alpha1.ReportedActivity, image v1alpha1.QueuedImport) int6
 	return bytes
 }
 
-// playWaves returns when the last cluster is done: each wave starts when those before it have
+// simulateWaves returns when the last cluster is done: each wave starts when those before it have
 // been done for their minSuccessTime, and maxConcurrency of its clusters run at a time, at most
 // as many as the fleet has slots. A cluster of which nothing is known waits for a slot, and
 // takes as long as the median of the others.
-func (e *evaluation) playWaves(left map[string]time.Duration, slots int) (end time.Time) {
+func (e *evaluation) simulateWaves(left map[string]time.Duration, slots int) (end time.Time) {
 	median := medianOf(left)
 	byWave := make([][]*placedCluster, len(e.waves))
 	for i := range e.placed {
@@ -253,7 +253,7 @@ func (e *evaluation) playWaves(left map[string]time.Duration, slots int) (end ti
 	end = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		doneAt := e.playWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, median)
+		doneAt := e.simulateWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, median)
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
@@ -267,8 +267,8 @@ func medianOf(left map[string]time.Duration) time.Duration {
 	return known[len(known)/2]
 }
 
-// playWave returns when the last cluster of a wave is done; zero where all are.
-func (e *evaluation) playWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]time.Duration, median time.Duration) (doneAt time.Time) {
+// simulateWave returns when the last cluster of a wave is done; zero where all are.
+func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]time.Duration, median time.Duration) (doneAt time.Time) {
 	var ends []time.Time // of clusters in progress, in order
 	run := func(c *placedCluster, from time.Time, limit int) {
 		for len(ends) >= limit {

@@ -119,7 +119,7 @@ func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImpor
 		return 0, 0, 0, why
 	}
 	play := func(left map[string]time.Duration) time.Duration {
-		return e.playWave(starting, w.concurrencyLimit(), slots, e.Now, left, medianOf(left)).Sub(e.Now)
+		return e.simulateWave(starting, w.concurrencyLimit(), slots, e.Now, left, medianOf(left)).Sub(e.Now)
 	}
 	return play(middle), play(fast), play(slow), ""
 }

@@ -28,7 +28,7 @@ func (e *evaluation) updateCounts() {
 	if !e.versionChanged {
 		e.status.LastSuccessAt, succeeded = old.LastSuccessAt.DeepCopy(), old.Clusters.Succeeded
 	}
-	// Those that are selected again have not succeeded now.
+	// Clusters that a corrected placement selects again did not just succeed.
 	wasHeld := old.Reason == v1alpha1.ReasonNoClusters && e.status.LastSuccessAt != nil
 	if e.counts.Succeeded > succeeded && !wasHeld {
 		e.status.LastSuccessAt = toStoredTime(e.Now)

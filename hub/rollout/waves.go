@@ -29,8 +29,9 @@ func (e *evaluation) decideNextWave() blocker {
 	}
 	w := &e.waves[e.currentWave]
 	limit := w.concurrencyLimit()
-	// Invariant: what waits for a window holds nobody up whose own is open. Of clusters whose
-	// windows are closed no more start than may import together once these open.
+	// Invariant: a cluster that waits for a window holds up no cluster whose window is open.
+	// Clusters with closed windows start only within maxConcurrency, so that no more import
+	// together when they open.
 	freeClosed := limit - int(w.counts.Progressing)
 	free := freeClosed + e.countClosed()
 	var waiting, unapproved, planFull int

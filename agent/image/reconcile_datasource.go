@@ -37,5 +37,5 @@ func describeServing(serving *v1alpha1.Serving) string {
 	return fmt.Sprintf("PersistentVolumeClaim %s/%s", serving.Namespace, serving.PersistentVolumeClaim)
 }
 
-// isAdopted reports whether claim and snapshot belong to others.
-func isAdopted(serving *v1alpha1.Serving) bool { return serving.Namespace != "" }
+// belongsToOthers reports whether claim and snapshot are those of a DataSource of others.
+func belongsToOthers(serving *v1alpha1.Serving) bool { return serving.Namespace != "" }

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// lookInterval is how often a condition is looked at while its object does not change: it may rest
+// recheckInterval is how often a condition is checked while its object does not change: it may rest
 // on more than the object.
-const lookInterval = 500 * time.Millisecond
+const recheckInterval = 500 * time.Millisecond
 
 // AwaitObject waits until an object exists and a condition of it holds, also in a test's Cleanup. It
 // returns the object as last seen, zero for never, and whether the condition held within Patience. A
@@ -51,14 +51,14 @@ func AwaitObject[T client.Object](t *testing.T, c client.WithWatch, key client.O
 
 // followObject returns whether the condition held before the watch ended.
 func followObject[T client.Object](ctx context.Context, w watch.Interface, last *T, holds func(T) bool) bool {
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	recheck := time.NewTicker(recheckInterval)
+	defer recheck.Stop()
 	exists := false
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-look.C:
+		case <-recheck.C:
 		case e, more := <-w.ResultChan():
 			object, isObject := e.Object.(T)
 			if !more || !isObject {

@@ -192,7 +192,7 @@ func (s *Env) HeadRequests(path string) int {
 // CreateNamespace creates a namespace for a test.
 func (s *Env) CreateNamespace(t *testing.T) string {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "scene-"}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	require.NoError(t, s.Client().Create(t.Context(), ns))
 	return ns.Name
 }

@@ -34,9 +34,7 @@ cluster, and asks. A key that is not the agent's is refused: somebody else has t
 		if err := join.ValidateName(request.Name); err != nil {
 			return err
 		}
-		if request.MemberContext == "" {
-			request.MemberContext = e.Member
-		}
+		request.MemberContext = cmp.Or(request.MemberContext, e.Member)
 		x, hub, err := e.newExecutor(ctx, request, flags)
 		if err != nil {
 			return err
@@ -82,9 +80,7 @@ Images, machines and the agent stay in the cluster.`,
 		if err := join.ValidateName(request.Name); err != nil {
 			return err
 		}
-		if request.MemberContext == "" {
-			request.MemberContext = e.Member
-		}
+		request.MemberContext = cmp.Or(request.MemberContext, e.Member)
 		return e.leaveFleet(ctx, request, flags, agentNamespace)
 	})
 	return cmd
@@ -116,9 +112,7 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 		return e.show(plan, exit.Yes)
 	}
 	if !flags.yes {
-		page := &render.Page{}
-		plan.Draw(page)
-		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
+		e.printAside(plan.Draw)
 		agreed, err := e.askWhether("Leave?")
 		if err != nil {
 			return exit.Because(exit.Held, err)
@@ -129,9 +123,9 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 	}
 	if err := e.runSteps(ctx, x, plan.Steps); err != nil {
 		// The hub may go on by itself, and forget what would lead to the rest.
-		page := &render.Page{}
-		join.DrawRest(page, nil, append(join.CommandsOf(plan.Steps[x.Finished:]), plan.ByHand...))
-		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
+		e.printAside(func(page *render.Page) {
+			join.DrawRest(page, nil, append(join.CommandsOf(plan.Steps[x.Finished:]), plan.ByHand...))
+		})
 		return err
 	}
 	plan.DryRun = false

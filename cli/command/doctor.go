@@ -10,13 +10,11 @@ import (
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/doctor/gather"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/join"
 )
 
 // junit is a format of doctor alone.
 const junit = "junit"
-
-// defaultAgentNamespace is where chart ot-agent is installed.
-const defaultAgentNamespace = "ot-agent"
 
 func (e *environment) newDoctorCommand() *cobra.Command {
 	options := gather.Options{CLIVersion: e.version, Now: e.now}
@@ -39,7 +37,7 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 	flags.StringVar(&options.Asked.StorageClass, "storage-class", "", "a StorageClass to check beside those in use")
 	flags.StringVar(&options.Asked.ProbeURL, "probe", "", "send a HEAD request to this URL from a Pod in the cluster, which is deleted afterwards")
 	flags.StringVar(&options.ProbeImage, "probe-image", "", "image of ot-agent for --probe. Default: that of the agent")
-	flags.StringVar(&options.AgentNamespace, "agent-namespace", defaultAgentNamespace, "namespace of chart ot-agent")
+	flags.StringVar(&options.AgentNamespace, "agent-namespace", join.DefaultAgentNamespace, "namespace of chart ot-agent")
 	flags.StringVar(&explain, "explain", "", "print what a check looks at, why, and how to mend what it finds")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		if asJUnit = e.output == junit; asJUnit {

@@ -71,14 +71,14 @@ each, until --timeout.`,
 
 // showEvents shows events once, or as a stream of lines.
 func (e *environment) showEvents(ctx context.Context, of string, limit int, timeout time.Duration, read eventReader) error {
-	see := func(ctx context.Context) (*events.Events, error) {
+	poll := func(ctx context.Context) (*events.Events, error) {
 		sources, unread, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return events.New(e.now(), of, limit, unread, sources...), nil
 	}
-	v, err := see(ctx)
+	v, err := poll(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stream, printed, lastNote, notedUnread := &events.Stream{}, 0, "", []string(nil)
+	stream, printed, note, notedUnread := &events.Stream{}, 0, retryNote{e: e}, []string(nil)
 	for {
 		if err == nil {
 			for _, unread := range v.Unread {
@@ -103,10 +103,10 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 				return err
 			}
 			printed += len(news)
-			lastNote, notedUnread = "", v.Unread
-		} else if message := err.Error(); message != lastNote && ctx.Err() == nil {
-			e.printNote("%s; trying again", message)
-			lastNote = message
+			note.reset()
+			notedUnread = v.Unread
+		} else {
+			note.print(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -116,7 +116,7 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 			return ctx.Err()
 		case <-time.After(watchInterval):
 		}
-		v, err = see(ctx)
+		v, err = poll(ctx)
 	}
 }
 

@@ -71,7 +71,7 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 	defer cancel()
 	var img *v1alpha1.FleetDiskImage
 	var verdict rollout.Verdict
-	printed, told := "", ""
+	printed, note := "", retryNote{e: e}
 	for {
 		next, in, err := e.gatherWait(ctx, hub, name, goal)
 		switch {
@@ -84,12 +84,10 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 		case apierrors.IsNotFound(err):
 			return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s was deleted", name))
 		case err != nil:
-			if message := err.Error(); message != told && ctx.Err() == nil {
-				e.printNote("%s; trying again", message)
-				told = message
-			}
+			note.print(ctx, err)
 		default:
-			img, told = next, ""
+			img = next
+			note.reset()
 			if want == (rollout.Want{}) {
 				want = rollout.WantOf(img)
 			}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,9 +117,7 @@ func (e *environment) join(cmd *cobra.Command, args []string, request join.Reque
 		return fmt.Errorf("join %s is followed by the cluster's name on the hub, and only that: there are %d arguments", request.Mode, len(args))
 	}
 	request.Name = args[0]
-	if request.MemberContext == "" {
-		request.MemberContext = e.Member
-	}
+	request.MemberContext = cmp.Or(request.MemberContext, e.Member)
 	var err error
 	if request.Labels, err = join.ParseLabels(flags.labels); err != nil {
 		return err
@@ -293,17 +292,20 @@ func (e *environment) endStep(s join.Step, result string) {
 
 // printStep prints a line on standard error.
 func (e *environment) printStep(line render.Line) {
+	e.printAside(func(page *render.Page) { page.Line(line...) })
+}
+
+// printAside prints on standard error: standard output may be for data.
+func (e *environment) printAside(draw func(*render.Page)) {
 	page := &render.Page{}
-	page.Line(line...)
+	draw(page)
 	fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
 }
 
 // acceptAgent returns how a person decides about an agent that asks to be let in.
 func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acceptance) error {
 	return func(a join.Acceptance) error {
-		page := &render.Page{}
-		a.Draw(page)
-		fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
+		e.printAside(a.Draw)
 		command := render.FormatCommand("kubectl ot accept %s", request.Name)
 		if request.MemberContext != "" {
 			command += render.FormatCommand(" --member %s", request.MemberContext)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -190,15 +189,11 @@ func (e *environment) readPolicy(f *diffFlags, stored storedPolicy) (map[string]
 	case f.file == "":
 		return fleetpolicy.ApplySets(stored.written, f.sets)
 	}
-	in := e.In
-	if f.file != "-" {
-		file, err := os.Open(f.file)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+	in, err := e.openInput(f.file)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = in.Close() }()
 	text, err := io.ReadAll(io.LimitReader(in, fleetpolicy.MaxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading -f %s: %w", f.file, err)

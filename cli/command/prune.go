@@ -111,7 +111,7 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, name string, timeout time.Duration) (*prune.Review, error) {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	said := ""
+	lastNote := ""
 	for {
 		report := &v1alpha1.PruneReport{}
 		err := hub.Client.Get(waiting, client.ObjectKey{Name: name}, report)
@@ -120,20 +120,20 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 		case waiting.Err() != nil:
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("PruneReport %s was deleted", name)
-		case err != nil && said == "":
+		case err != nil && lastNote == "":
 			return nil, hub.Explain(err)
 		case err != nil:
-			if problem := hub.Explain(err).Error(); problem != said {
+			if problem := hub.Explain(err).Error(); problem != lastNote {
 				e.printNote("%s; trying again", problem)
-				said = problem
+				lastNote = problem
 			}
 		default:
 			if view = prune.NewReport(e.now(), report); view.Ended() {
 				return view, nil
 			}
-			if progress := view.Summary(); progress != said {
+			if progress := view.Summary(); progress != lastNote {
 				e.printNote("%s", progress)
-				said = progress
+				lastNote = progress
 			}
 		}
 		select {
@@ -141,7 +141,7 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, exit.Because(exit.NotYet, fmt.Errorf("PruneReport %s is not complete within %s: %s", name, timeout, said))
+			return nil, exit.Because(exit.NotYet, fmt.Errorf("PruneReport %s is not complete within %s: %s", name, timeout, lastNote))
 		case <-time.After(watchInterval):
 		}
 	}
@@ -191,32 +191,23 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		see := func(ctx context.Context) (look, error) {
+		return e.showOrWatch(ctx, e.watching, timeout, func(ctx context.Context) (watchState, error) {
 			if len(args) == 0 {
-				view, err := e.seePrunes(ctx, hub)
-				return look{view: view}, err
+				view, err := e.gatherPrunes(ctx, hub)
+				return watchState{view: view}, err
 			}
 			p, err := getPrune(ctx, hub, args[0])
 			if err != nil {
-				return look{}, err
+				return watchState{}, err
 			}
 			view := prune.NewProgress(e.now(), p)
-			return look{view: view, code: view.ExitCode(), end: view.Phase.IsFinal()}, nil
-		}
-		if e.watching {
-			e.timeout = timeout // another verb's default otherwise
-			return e.watch(ctx, see)
-		}
-		l, err := see(ctx)
-		if err != nil {
-			return err
-		}
-		return e.show(l.view, l.code)
+			return watchState{view: view, code: view.ExitCode(), end: view.Phase.IsFinal()}, nil
+		})
 	})
 	return cmd
 }
 
-func (e *environment) seePrunes(ctx context.Context, hub *connect.Cluster) (*prune.Overview, error) {
+func (e *environment) gatherPrunes(ctx context.Context, hub *connect.Cluster) (*prune.Overview, error) {
 	var reports v1alpha1.PruneReportList
 	if err := hub.List(ctx, &reports); err != nil {
 		return nil, err

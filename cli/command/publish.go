@@ -148,12 +148,11 @@ func planPublication(ctx context.Context, hub *connect.Cluster, request publish.
 	if stored == nil {
 		return plan, nil
 	}
-	if owner := ownership.FindOwner(stored, plan.Fields()...); owner != nil {
-		if !flags.force {
-			return nil, owner.Refusal("FleetDiskImage " + request.Name)
-		}
-		plan.Notes = append(plan.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
+	notes, err := checkOwner(stored, plan.Fields(), flags.force)
+	if err != nil {
+		return nil, err
 	}
+	plan.Notes = append(plan.Notes, notes...)
 	return plan, nil
 }
 
@@ -191,17 +190,21 @@ func isStale(err error) bool {
 	return apierrors.IsConflict(err) && errors.As(err, &status) && (status.Status().Details == nil || len(status.Status().Details.Causes) == 0)
 }
 
+// openInput opens a file, or standard input for "-".
+func (e *environment) openInput(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(e.In), nil
+	}
+	return os.Open(path)
+}
+
 func (e *environment) readManifest(path string) ([]byte, error) {
 	const maxManifest = 1 << 20
-	in := e.In
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("-f: %w", err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+	in, err := e.openInput(path)
+	if err != nil {
+		return nil, fmt.Errorf("-f: %w", err)
 	}
+	defer func() { _ = in.Close() }()
 	text, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
 	switch {
 	case err != nil:

@@ -28,13 +28,13 @@ func (e *environment) newRolloutCommand() *cobra.Command {
 	return cmd
 }
 
-// lookAtRollout reads a rollout. It ends when it has finished, failed or waits for a person.
-func (e *environment) lookAtRollout(hub *connect.Cluster, name string) func(context.Context) (look, error) {
+// pollRollout reads a rollout. It ends when it has finished, failed or waits for a person.
+func (e *environment) pollRollout(hub *connect.Cluster, name string) pollFunc {
 	want := rollout.Want{}
-	return func(ctx context.Context) (look, error) {
+	return func(ctx context.Context) (watchState, error) {
 		img, err := getFleetImage(ctx, hub, name)
 		if err != nil {
-			return look{}, err
+			return watchState{}, err
 		}
 		if want == (rollout.Want{}) {
 			want = rollout.WantOf(img)
@@ -44,7 +44,7 @@ func (e *environment) lookAtRollout(hub *connect.Cluster, name string) func(cont
 		if !verdict.End {
 			code = exit.NotYet
 		}
-		return look{view: rollout.NewProgress(img, e.now()), code: code, end: verdict.End}, nil
+		return watchState{view: rollout.NewProgress(img, e.now()), code: code, end: verdict.End}, nil
 	}
 }
 
@@ -78,15 +78,7 @@ func (e *environment) showRollout(ctx context.Context, name string, watching boo
 	if err != nil {
 		return err
 	}
-	see := e.lookAtRollout(hub, name)
-	if watching {
-		return e.watch(ctx, see)
-	}
-	l, err := see(ctx)
-	if err != nil {
-		return err
-	}
-	return e.show(l.view, l.code)
+	return e.showOrWatch(ctx, watching, e.timeout, e.pollRollout(hub, name))
 }
 
 func (e *environment) newHistoryCommand() *cobra.Command {
@@ -104,6 +96,9 @@ func (e *environment) newHistoryCommand() *cobra.Command {
 	})
 	return cmd
 }
+
+// approverRole is the ClusterRole of chart ot-hub that may approve waves.
+const approverRole = "ot-fleet-approver"
 
 // change is a person's change of a FleetDiskImage. fields are those that it writes: where GitOps
 // owns one, it is refused. ask is a question; empty for none.
@@ -145,6 +140,20 @@ func renamedFields(a, b *v1alpha1.FleetDiskImage) (fields []string) {
 	return fields
 }
 
+// checkOwner refuses to change fields that GitOps owns. With force it returns what to do about them
+// instead.
+func checkOwner(stored *v1alpha1.FleetDiskImage, fields []string, force bool) (notes []string, err error) {
+	owner := ownership.FindOwner(stored, fields...)
+	switch {
+	case owner == nil:
+		return nil, nil
+	case !force:
+		return nil, owner.Refusal("FleetDiskImage " + stored.Name)
+	default:
+		return []string{fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner)}, nil
+	}
+}
+
 // changeRollout changes what is stored, not what was read once: another person's change that
 // comes in between is seen, and decided about again.
 func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, name string, c change) error {
@@ -166,13 +175,11 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 		if err != nil {
 			return err
 		}
-		owner := ownership.FindOwner(base, append(renamedFields(base, img), c.fields...)...)
-		if owner != nil && !c.force {
-			return owner.Refusal("FleetDiskImage " + name)
+		notes, err := checkOwner(base, append(renamedFields(base, img), c.fields...), c.force)
+		if err != nil {
+			return err
 		}
-		if owner != nil {
-			action.Notes = append(action.Notes, fmt.Sprintf("%s still has the former value: change it in Git, or it comes back", owner))
-		}
+		action.Notes = append(action.Notes, notes...)
 		if !asked {
 			if err := e.askToGoOn(c.ask(action)); err != nil {
 				return err
@@ -244,7 +251,7 @@ downloaded.`,
 		if err != nil {
 			return err
 		}
-		caller := rollout.Caller{Name: who, MayApprove: hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], "ot-fleet-approver") == nil}
+		caller := rollout.Caller{Name: who, MayApprove: hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], approverRole) == nil}
 		c := change{fields: []string{"spec.rollout.paused"}, force: force, yes: yes, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
 			return rollout.Abort(img, backTo, caller, reason, e.now())
 		}}
@@ -286,7 +293,7 @@ them: another source waits for another approval.`,
 		if err != nil {
 			return err
 		}
-		if err := hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], "ot-fleet-approver"); err != nil {
+		if err := hub.CheckMay(ctx, "approve", "fleetdiskimages", args[0], approverRole); err != nil {
 			return err
 		}
 		who, err := hub.CallerName(ctx)

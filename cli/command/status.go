@@ -34,23 +34,15 @@ func (e *environment) newStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		see := func(ctx context.Context) (look, error) {
+		poll := func(ctx context.Context) (watchState, error) {
 			snapshot, err := e.gatherStatus(ctx, hub, selector)
 			if err != nil {
-				return look{}, err
+				return watchState{}, err
 			}
 			st := status.New(snapshot)
-			return look{view: st, code: st.ExitCode(e.allowUnknown)}, nil
+			return watchState{view: st, code: st.ExitCode(e.allowUnknown)}, nil
 		}
-		if e.watching {
-			e.timeout = 0 // until ctrl-C
-			return e.watch(ctx, see)
-		}
-		l, err := see(ctx)
-		if err != nil {
-			return err
-		}
-		return e.show(l.view, l.code)
+		return e.showOrWatch(ctx, e.watching, 0, poll)
 	})
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/cli/bundle"
 	"github.com/pelotech/ot-fleet/cli/bundle/gather"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/join"
 )
 
 func (e *environment) newSupportBundleCommand() *cobra.Command {
@@ -40,7 +41,7 @@ Exit codes: 0 it is written; 1 a part could not be read, and is listed; 2 nothin
 	flags.DurationVar(&options.Since, "since", 6*time.Hour, "logs and events not older than this")
 	flags.StringVar(&file, "output-file", "", "the archive to write. Default: ot-support-<time>.tar.gz in this folder")
 	flags.BoolVar(&listOnly, "list", false, "show what would go in, and write nothing")
-	flags.StringVar(&options.AgentNamespace, "agent-namespace", defaultAgentNamespace, "namespace of chart ot-agent")
+	flags.StringVar(&options.AgentNamespace, "agent-namespace", join.DefaultAgentNamespace, "namespace of chart ot-agent")
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		if options.Since <= 0 {
 			return fmt.Errorf("--since %s: must be a duration above 0, as in 6h", options.Since)

@@ -53,12 +53,12 @@ Keys:
 		if sortBy != "" && !slices.Contains(top.Orders(subject), sortBy) {
 			return fmt.Errorf("--sort-by %s: %s are sorted by %s", sortBy, subject, strings.Join(top.Orders(subject), ", "))
 		}
-		see, end, err := e.gatherTop(selector)
+		poll, end, err := e.gatherTop(selector)
 		if err != nil {
 			return err
 		}
 		defer end()
-		first, err := see(ctx)
+		first, err := poll(ctx)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ Keys:
 			return e.show(top.New(first, subject, filter, sortBy), exit.Yes)
 		}
 		m := top.NewModel(ctx, first, subject, e.options(), watchInterval)
-		m.See, m.Open = see, e.openRow
+		m.Poll, m.Open = poll, e.openRow
 		m.SetRows(filter, sortBy)
 		program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(e.In), tea.WithOutput(e.Out), tea.WithoutSignalHandler())
 		if _, err := program.Run(); err != nil && ctx.Err() == nil {
@@ -88,8 +88,8 @@ func orderNames() string {
 	return strings.Join(all, "; ")
 }
 
-// gatherTop returns how to look, at the hub or at one member, and how to end.
-func (e *environment) gatherTop(selector string) (see func(context.Context) (top.Snapshot, error), end func(), err error) {
+// gatherTop returns how to poll the hub or one member, and how to end.
+func (e *environment) gatherTop(selector string) (poll func(context.Context) (top.Snapshot, error), end func(), err error) {
 	if e.live || e.Member != "" {
 		return func(ctx context.Context) (top.Snapshot, error) {
 			_, m, err := e.gatherMember(ctx)
@@ -111,7 +111,7 @@ func (e *environment) gatherTop(selector string) (see func(context.Context) (top
 	if err != nil {
 		return nil, nil, err
 	}
-	// Screens are opened while this looks: each has a connection to the read API of its own.
+	// Screens are opened while this polls: each has a connection to the read API of its own.
 	own := *e
 	return func(ctx context.Context) (top.Snapshot, error) { return own.gatherActivities(ctx, hub, selected) }, own.closeReadAPI, nil
 }
@@ -199,7 +199,7 @@ func (e *environment) listActivities(ctx context.Context, hub *connect.Cluster) 
 const (
 	// transferPage is how many transfers are asked for at once, the most that the read API gives.
 	transferPage = 1000
-	// maxTransfers bounds how many of each list are read at each look.
+	// maxTransfers bounds how many of each list are read at each poll.
 	maxTransfers = 5 * transferPage
 )
 

@@ -84,7 +84,7 @@ func TestTopWithoutReports(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonActivityMissing, s.Clusters[2].Unknown, "it imports, and nothing says what")
 		assert.Contains(t, s.Unread, "since you may not list ClusterReports")
 	}
-	assert.Equal(t, 1, lists, "what is forbidden is not tried at each look")
+	assert.Equal(t, 1, lists, "what is forbidden is not tried at each poll")
 
 	e, _, _ = newTestEnvironment("")
 	e.Flags = connect.NewFlags()

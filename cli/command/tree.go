@@ -196,14 +196,9 @@ func (e *environment) gatherMachineTree(ctx context.Context, member *connect.Clu
 		volumes   cdiv1.DataVolumeList
 		claims    corev1.PersistentVolumeClaimList
 		pods      corev1.PodList
-		ref       = s.Machine.Spec.VMDiskImageRef
-		imageKey  = client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
 		ofMachine = client.MatchingLabels{v1alpha1.LabelMachineUID: string(s.Machine.UID)}
 	)
-	if imageKey.Namespace == "" {
-		imageKey.Namespace = s.Machine.Namespace
-	}
-	found, err := o.get(ctx, imageKey, &image)
+	found, err := o.get(ctx, s.Machine.ImageNamespacedName(), &image)
 	if err != nil {
 		return s, "", err
 	}

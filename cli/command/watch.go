@@ -15,8 +15,8 @@ import (
 	"github.com/pelotech/ot-fleet/cli/render"
 )
 
-// look is what a verb with -w sees at one time. end says that nothing more is to come.
-type look struct {
+// watchState is what a verb with -w shows at one time. end: nothing more is to come.
+type watchState struct {
 	view render.View
 	code exit.Code
 	end  bool
@@ -26,30 +26,45 @@ type look struct {
 // rather than screens.
 type summarized interface{ Summary() string }
 
-// watchInterval is how often a watched screen is made anew.
+// pollFunc reads the state that is shown.
+type pollFunc func(context.Context) (watchState, error)
+
+// watchInterval is how often a watched state is polled.
 const watchInterval = 2 * time.Second
 
-// watch shows what see returns until it ends. On a terminal the screen is redrawn in place
-// and the last one stays; elsewhere a line is printed for each change. Failures after the
-// first look are told, and it is tried again: a watch outlives a replica.
-func (e *environment) watch(ctx context.Context, see func(context.Context) (look, error)) error {
-	if e.timeout > 0 {
+// showOrWatch shows the present state, or watches it.
+func (e *environment) showOrWatch(ctx context.Context, watching bool, timeout time.Duration, poll pollFunc) error {
+	if watching {
+		return e.watch(ctx, timeout, poll)
+	}
+	state, err := poll(ctx)
+	if err != nil {
+		return err
+	}
+	return e.show(state.view, state.code)
+}
+
+// watch shows what poll returns until it ends, or until the timeout; 0 is none. On a terminal the
+// screen is redrawn in place and the last one stays; elsewhere a line is printed for each change.
+// Failures after the first poll are printed, and it is tried again: a watch outlives a replica.
+func (e *environment) watch(ctx context.Context, timeout time.Duration, poll pollFunc) error {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, e.timeout)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	first, err := see(ctx)
+	first, err := poll(ctx)
 	if err != nil {
 		return err
 	}
 	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
-		return e.watchScreen(ctx, first, see)
+		return e.watchScreen(ctx, first, poll)
 	}
-	return e.watchLines(ctx, first, see)
+	return e.watchLines(ctx, first, poll)
 }
 
-// ended returns how a watch ends: by its last look, at its timeout, or by ctrl-C.
-func ended(ctx context.Context, last look) error {
+// ended returns how a watch ends: by its last state, at its timeout, or by ctrl-C.
+func ended(ctx context.Context, last watchState) error {
 	switch {
 	case last.end:
 		return exit.With(last.code)
@@ -60,8 +75,8 @@ func ended(ctx context.Context, last look) error {
 	}
 }
 
-func (e *environment) watchLines(ctx context.Context, next look, see func(context.Context) (look, error)) error {
-	shown, told := "", ""
+func (e *environment) watchLines(ctx context.Context, next watchState, poll pollFunc) error {
+	shown, note := "", retryNote{e: e}
 	for {
 		content, err := contentOf(next.view)
 		if err != nil {
@@ -86,17 +101,30 @@ func (e *environment) watchLines(ctx context.Context, next look, see func(contex
 				return ended(ctx, next)
 			case <-time.After(watchInterval):
 			}
-			if next, err = see(ctx); err == nil {
-				told = ""
+			if next, err = poll(ctx); err == nil {
+				note.reset()
 				break
 			}
-			if message := err.Error(); message != told && ctx.Err() == nil {
-				e.printNote("%s; trying again", message)
-				told = message
-			}
+			note.print(ctx, err)
 		}
 	}
 }
+
+// retryNote prints why something is tried again, once per message.
+type retryNote struct {
+	e    *environment
+	last string
+}
+
+// print prints err, unless ctx has ended: then nothing is tried again.
+func (n *retryNote) print(ctx context.Context, err error) {
+	if message := err.Error(); message != n.last && ctx.Err() == nil {
+		n.e.printNote("%s; trying again", message)
+		n.last = message
+	}
+}
+
+func (n *retryNote) reset() { n.last = "" }
 
 // printChange prints the line of a change, or the whole answer.
 func (e *environment) printChange(view render.View, isFirst bool) error {
@@ -112,7 +140,7 @@ func (e *environment) printChange(view render.View, isFirst bool) error {
 	return e.format.Write(e.Out, view, e.options())
 }
 
-// contentOf returns what a view says apart from when it was looked at: a time that passes is
+// contentOf returns what a view says apart from when it was observed: a time that passes is
 // no change.
 func contentOf(view render.View) (string, error) {
 	data, err := json.Marshal(view)
@@ -128,8 +156,8 @@ func contentOf(view render.View) (string, error) {
 	return string(data), err
 }
 
-func (e *environment) watchScreen(ctx context.Context, first look, see func(context.Context) (look, error)) error {
-	m := &screen{ctx: ctx, see: see, last: first, options: e.options(), wide: e.output == "wide"}
+func (e *environment) watchScreen(ctx context.Context, first watchState, poll pollFunc) error {
+	m := &screen{ctx: ctx, poll: poll, last: first, options: e.options(), wide: e.output == "wide"}
 	if !first.end {
 		program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(e.In), tea.WithOutput(e.Out), tea.WithoutSignalHandler())
 		if _, err := program.Run(); err != nil && ctx.Err() == nil {
@@ -149,8 +177,8 @@ func (e *environment) watchScreen(ctx context.Context, first look, see func(cont
 // screen is a view that is drawn anew in place, cut to the height of the terminal.
 type screen struct {
 	ctx         context.Context
-	see         func(context.Context) (look, error)
-	last        look
+	poll        pollFunc
+	last        watchState
 	failure     string
 	options     render.Options
 	wide        bool
@@ -158,8 +186,8 @@ type screen struct {
 	interrupted bool
 }
 
-type seen struct {
-	look
+type pollResult struct {
+	watchState
 	err error
 }
 
@@ -167,8 +195,8 @@ func (s *screen) Init() tea.Cmd { return s.next() }
 
 func (s *screen) next() tea.Cmd {
 	return tea.Tick(watchInterval, func(time.Time) tea.Msg {
-		l, err := s.see(s.ctx)
-		return seen{l, err}
+		state, err := s.poll(s.ctx)
+		return pollResult{state, err}
 	})
 }
 
@@ -185,12 +213,12 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			s.last.end = true
 			return s, tea.Quit
 		}
-	case seen:
+	case pollResult:
 		if m.err != nil {
 			s.failure = m.err.Error()
 			return s, s.next()
 		}
-		s.last, s.failure = m.look, ""
+		s.last, s.failure = m.watchState, ""
 		if s.last.end {
 			return s, tea.Quit
 		}

@@ -44,11 +44,11 @@ func TestWatchedAnswersAreParsed(t *testing.T) {
 				var err error
 				e.format, err = render.ParseFormat(output)
 				require.NoError(t, err)
-				seen := []string{"v1", "v1", "v2", "v3"}
+				polled := []string{"v1", "v1", "v2", "v3"}
 				n := 0
-				require.NoError(t, e.watch(t.Context(), func(context.Context) (look, error) {
+				require.NoError(t, e.watch(t.Context(), 0, func(context.Context) (watchState, error) {
 					n++
-					return look{view: versions.New(versions.Snapshot{Client: seen[n-1]}), end: n == len(seen)}, nil
+					return watchState{view: versions.New(versions.Snapshot{Client: polled[n-1]}), end: n == len(polled)}, nil
 				}))
 				assert.Equal(t, map[string]int{"yaml": 2}[output], bytes.Count(out.Bytes(), []byte("---\n")), out.String())
 				documents := readDocuments(t, out)

@@ -39,7 +39,7 @@ still waits; 4 a person has to act; 5 it is not known.`,
 	for _, of := range []struct {
 		use, short string
 		scope      []string
-		see        func(ctx context.Context, name string) (answer, error)
+		explain    func(ctx context.Context, name string) (answer, error)
 	}{
 		{"image NAME", "An image of one cluster: its place in the queue", scopeFlags, e.whyImage},
 		{"machine NAME", "A machine, its image and its disks", scopeFlags, e.whyMachine},
@@ -50,23 +50,14 @@ still waits; 4 a person has to act; 5 it is not known.`,
 		e.addWatchFlag(sub)
 		timeout := sub.Flags().Duration("timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
-			see := func(ctx context.Context) (look, error) {
-				a, err := of.see(ctx, args[0])
+			return e.showOrWatch(ctx, e.watching, *timeout, func(ctx context.Context) (watchState, error) {
+				a, err := of.explain(ctx, args[0])
 				if err != nil {
-					return look{}, err
+					return watchState{}, err
 				}
 				code := a.ExitCode()
-				return look{view: a, code: code, end: code == exit.Yes || code == exit.No}, nil
-			}
-			if e.watching {
-				e.timeout = *timeout
-				return e.watch(ctx, see)
-			}
-			l, err := see(ctx)
-			if err != nil {
-				return err
-			}
-			return e.show(l.view, l.code)
+				return watchState{view: a, code: code, end: code == exit.Yes || code == exit.No}, nil
+			})
 		})
 		cmd.AddCommand(sub)
 	}
@@ -194,10 +185,7 @@ func (e *environment) whyMachine(ctx context.Context, name string) (answer, erro
 	if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, s.Machine); err != nil {
 		return nil, err
 	}
-	ref := s.Machine.Spec.VMDiskImageRef
-	if ref.Namespace == "" {
-		ref.Namespace = s.Machine.Namespace
-	}
+	ref := s.Machine.ImageNamespacedName()
 	if image := m.OfImage(ref.Namespace, ref.Name); !image.Missing {
 		s.Image = &image
 	}

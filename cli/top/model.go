@@ -16,8 +16,8 @@ type Row struct{ Cluster, Namespace, Image string }
 
 // Model shows a Top live. Its keys are those of Keys.
 type Model struct {
-	// See returns what is imported now; Open returns a screen about a row: "why" or "tree".
-	See  func(context.Context) (Snapshot, error)
+	// Poll returns what is imported now; Open returns a screen about a row: "why" or "tree".
+	Poll func(context.Context) (Snapshot, error)
 	Open func(ctx context.Context, verb string, row Row, options render.Options) (string, error)
 	// Interrupted: it was ended by ctrl-C.
 	Interrupted bool
@@ -50,7 +50,7 @@ var Keys = []string{
 }
 
 type (
-	seenMessage struct {
+	pollResult struct {
 		snapshot Snapshot
 		err      error
 	}
@@ -60,28 +60,28 @@ type (
 	}
 )
 
-// Init starts to look.
-func (m *Model) Init() tea.Cmd { return m.scheduleLook() }
+// Init starts to poll.
+func (m *Model) Init() tea.Cmd { return m.schedulePoll() }
 
-func (m *Model) scheduleLook() tea.Cmd {
+func (m *Model) schedulePoll() tea.Cmd {
 	return tea.Tick(m.interval, func(time.Time) tea.Msg {
-		s, err := m.See(m.ctx)
-		return seenMessage{s, err}
+		s, err := m.Poll(m.ctx)
+		return pollResult{s, err}
 	})
 }
 
-// Update handles a key, or what was seen.
+// Update handles a key, or what was polled.
 func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := message.(type) {
 	case tea.WindowSizeMsg:
 		m.options.Width, m.height = msg.Width, msg.Height
-	case seenMessage:
+	case pollResult:
 		if msg.err != nil {
 			m.failure = msg.err.Error()
 		} else if m.failure = ""; !m.paused {
 			m.snapshot = msg.snapshot
 		}
-		return m, m.scheduleLook()
+		return m, m.schedulePoll()
 	case openedMessage:
 		m.overlay = msg.text
 		if msg.err != nil {

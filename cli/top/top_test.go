@@ -156,38 +156,38 @@ func TestCtrlCEndsAtAnyTime(t *testing.T) {
 	assert.False(t, m.Interrupted)
 }
 
-func TestLooksReplaceTheScreen(t *testing.T) {
+func TestPollsReplaceTheScreen(t *testing.T) {
 	m := newModel()
 	results := []struct {
 		snapshot top.Snapshot
 		err      error
 	}{{err: errors.New("the replica is gone")}, {snapshot: top.Snapshot{Now: now}}, {snapshot: newSnapshot()}}
-	m.See = func(context.Context) (top.Snapshot, error) {
+	m.Poll = func(context.Context) (top.Snapshot, error) {
 		next := results[0]
 		results = results[1:]
 		return next.snapshot, next.err
 	}
 	m = top.NewModel(t.Context(), newSnapshot(), top.Imports, render.Options{Width: 100}, time.Nanosecond)
-	see := func(context.Context) (top.Snapshot, error) {
+	poll := func(context.Context) (top.Snapshot, error) {
 		next := results[0]
 		results = results[1:]
 		return next.snapshot, next.err
 	}
-	m.See = see
-	look := func() { m.Update(m.Init()()) }
-	look()
+	m.Poll = poll
+	update := func() { m.Update(m.Init()()) }
+	update()
 	assert.Contains(t, press(m), "the replica is gone; trying again")
 	assert.Contains(t, press(m), "win-11", "the last known stays")
 	press(m, "p")
-	look()
+	update()
 	assert.Contains(t, press(m), "win-11", "it is paused")
 	press(m, "p")
 	results = append(results, struct {
 		snapshot top.Snapshot
 		err      error
 	}{snapshot: top.Snapshot{Now: now}})
-	look()
-	look()
+	update()
+	update()
 	assert.Contains(t, press(m), "Nothing is imported.")
 }
 

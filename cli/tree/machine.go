@@ -61,16 +61,12 @@ func NewMachine(s MachineSnapshot) *Node {
 }
 
 func imageOf(s MachineSnapshot) *Node {
-	ref := s.Machine.Spec.VMDiskImageRef
 	if s.Image != nil {
 		st := &s.Image.Status
 		return &Node{Kind: "VMDiskImage", Namespace: s.Image.Namespace, Name: s.Image.Name, State: stateOfPhase(st.Phase), Words: joinWords(st.Phase, st.Reason), Message: st.Message, Bytes: s.Image.Spec.DiskSize.Value()}
 	}
-	namespace := ref.Namespace
-	if namespace == "" {
-		namespace = s.Machine.Namespace
-	}
-	return &Node{Kind: "VMDiskImage", Namespace: namespace, Name: ref.Name, State: Unknown, Words: "could not be read"}
+	ref := s.Machine.ImageNamespacedName()
+	return &Node{Kind: "VMDiskImage", Namespace: ref.Namespace, Name: ref.Name, State: Unknown, Words: "could not be read"}
 }
 
 func machineSummary(m *v1alpha1.VirtualMachine) *Node {

@@ -81,11 +81,7 @@ func (e *evaluation) blockedMessage() string {
 	for i, c := range listed {
 		names[i] = fmt.Sprintf("%s (%s: %s)", c.Cluster, c.Reason, v1alpha1.SanitizeText(c.Message, maxListedMessage))
 	}
-	text := strings.Join(names, ", ")
-	if more := n - len(listed); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Sprintf(". In %s a person has to act: %s. See status.blocked", pluralClusters(int32(n)), text)
+	return fmt.Sprintf(". In %s a person has to act: %s. See status.blocked", pluralClusters(int32(n)), joinFirst(names, n))
 }
 
 // unknownFieldsMessage says what a cluster does not take. Its agent may be new enough, and
@@ -95,13 +91,9 @@ func (c *placedCluster) unknownFieldsMessage() string {
 	for _, field := range c.UnknownFields {
 		names = append(names, strings.Replace(field, "=", " ", 1))
 	}
-	more := ""
-	if extra := len(names) - maxListedNames; extra > 0 {
-		names, more = names[:maxListedNames], fmt.Sprintf(" and %d more", extra)
-	}
 	agent := "its agent"
 	if c.AgentVersion != "" {
 		agent += " " + v1alpha1.SanitizeText(c.AgentVersion, maxListedVersion)
 	}
-	return fmt.Sprintf("%s, or a CustomResourceDefinition there, does not know spec.template's %s%s: upgrade chart ot-agent", agent, strings.Join(names, ", "), more)
+	return fmt.Sprintf("%s, or a CustomResourceDefinition there, does not know spec.template's %s: upgrade chart ot-agent", agent, joinFirst(names, len(names)))
 }

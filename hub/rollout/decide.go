@@ -121,6 +121,13 @@ func (e *evaluation) requeueAt(at time.Time) {
 	}
 }
 
+// requeueAtDeadline asks for another decision when the progressDeadline of what starts now has passed.
+func (e *evaluation) requeueAtDeadline() {
+	if d := e.Image.Spec.Rollout.ProgressDeadline; d != nil {
+		e.requeueAt(e.Now.Add(d.Duration + time.Millisecond))
+	}
+}
+
 // placeClusters finds the placed clusters, their waves and states.
 func (e *evaluation) placeClusters() {
 	e.placed = make([]placedCluster, 0, len(e.Clusters))

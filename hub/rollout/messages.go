@@ -142,10 +142,7 @@ func (e *evaluation) deletingVerdict() phaseVerdict {
 			listed = append(listed, holder)
 		}
 	}
-	text := strings.Join(listed, ", ")
-	if more := len(e.Holders) - len(listed); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
+	text := joinFirst(listed, len(e.Holders))
 	if text == "" {
 		return waitingVerdict(v1alpha1.ReasonDeletingImages, "the FleetDiskImage is being deleted")
 	}
@@ -171,23 +168,26 @@ func (e *evaluation) clusterNames(isListed func(*placedCluster) bool) string {
 
 // listClusterNames lists the first placed clusters that are listed, and counts all of them.
 func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) (names string, n int32) {
-	var b strings.Builder
+	first := make([]string, 0, maxListedNames)
 	for i := range e.placed {
 		if !isListed(&e.placed[i]) {
 			continue
 		}
-		if n++; n > maxListedNames {
-			continue
+		if n++; n <= maxListedNames {
+			first = append(first, e.placed[i].Name)
 		}
-		if n > 1 {
-			b.WriteString(", ")
-		}
-		b.WriteString(e.placed[i].Name)
 	}
-	if n > maxListedNames {
-		fmt.Fprintf(&b, " and %d more", n-maxListedNames)
+	return joinFirst(first, int(n)), n
+}
+
+// joinFirst joins the first of the names, and counts the others of a total.
+func joinFirst(names []string, total int) string {
+	first := names[:min(len(names), maxListedNames)]
+	text := strings.Join(first, ", ")
+	if more := total - len(first); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return b.String(), n
+	return text
 }
 
 func isDeferred(c *placedCluster) bool { return c.state == v1alpha1.ClusterDeferred }

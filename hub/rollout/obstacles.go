@@ -3,7 +3,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,14 +48,11 @@ func (c *placedCluster) obstacleMessage() string {
 }
 
 func pluralLabels(keys []string) string {
-	more, label := "", "label"
+	label := "label "
 	if len(keys) > 1 {
-		label = "labels"
+		label = "labels "
 	}
-	if extra := len(keys) - maxListedNames; extra > 0 {
-		keys, more = keys[:maxListedNames], fmt.Sprintf(" and %d more", extra)
-	}
-	return label + " " + strings.Join(keys, ", ") + more
+	return label + joinFirst(keys, len(keys))
 }
 
 // obstacleVerdictMessage says what to do about the clusters of the current wave that have an

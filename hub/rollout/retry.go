@@ -3,7 +3,6 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -32,9 +31,7 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 		c.state = v1alpha1.ClusterDeferred
 	case isNew: // its deadline starts again
 		c.state = v1alpha1.ClusterProgressing
-		if d := e.Image.Spec.Rollout.ProgressDeadline; d != nil {
-			e.requeueAt(e.Now.Add(d.Duration + time.Millisecond))
-		}
+		e.requeueAtDeadline()
 	default:
 		c.state = v1alpha1.ClusterProgressing
 		e.checkProgressDeadline(c)

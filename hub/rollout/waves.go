@@ -81,9 +81,7 @@ func (e *evaluation) startCluster(c *placedCluster, w *wave) {
 	w.counts.markStarted()
 	e.counts.markStarted()
 	e.decision.Start = append(e.decision.Start, c.Name)
-	if d := e.Image.Spec.Rollout.ProgressDeadline; d != nil {
-		e.requeueAt(e.Now.Add(d.Duration + time.Millisecond))
-	}
+	e.requeueAtDeadline()
 }
 
 // blockedBy returns what blocks the whole current wave; no reason: nothing.

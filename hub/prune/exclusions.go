@@ -95,7 +95,7 @@ func (x *exclusionBuilder) matches(name string) bool {
 		x.found[name] = true
 	}
 	for _, glob := range x.images.globs {
-		if (&namePatterns{globs: []string{glob}}).matches(name) {
+		if matchesGlob(glob, name) {
 			x.found[glob], matches = true, true
 		}
 	}

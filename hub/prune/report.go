@@ -46,7 +46,7 @@ type ReportDecision struct {
 // finished report never changes.
 func DecideReport(v ReportView) ReportDecision {
 	e := newReportEvaluation(v.Report, v.Now)
-	if e.isFinished() {
+	if IsFinished(&e.status) {
 		return ReportDecision{Status: e.status}
 	}
 	awaited := e.countAnswers(v.Clusters)
@@ -94,7 +94,7 @@ func answerDeadline(status *v1alpha1.PruneReportStatus, spec *v1alpha1.PruneRepo
 // the placement selects, with those that are unknown.
 func CompleteStatus(report *v1alpha1.PruneReport, clusters []v1alpha1.ReportedCluster, pages int, digest string, now time.Time) v1alpha1.PruneReportStatus {
 	e := newReportEvaluation(report, now)
-	if e.isFinished() {
+	if IsFinished(&e.status) {
 		return e.status
 	}
 	e.addTotals(clusters)
@@ -106,7 +106,7 @@ func CompleteStatus(report *v1alpha1.PruneReport, clusters []v1alpha1.ReportedCl
 // TooLargeStatus is the status of a report for which Paginate returns ErrTooLarge.
 func TooLargeStatus(report *v1alpha1.PruneReport, now time.Time) v1alpha1.PruneReportStatus {
 	e := newReportEvaluation(report, now)
-	if e.isFinished() {
+	if IsFinished(&e.status) {
 		return e.status
 	}
 	e.setPhase(v1alpha1.PruneReportFailed, v1alpha1.ReasonReportTooLarge,
@@ -125,8 +125,9 @@ func newReportEvaluation(report *v1alpha1.PruneReport, now time.Time) reportEval
 	return reportEvaluation{report: report, now: now, status: *report.Status.DeepCopy()}
 }
 
-func (e *reportEvaluation) isFinished() bool {
-	return e.status.Phase == v1alpha1.PruneReportComplete || e.status.Phase == v1alpha1.PruneReportFailed
+// IsFinished reports whether a report has ended.
+func IsFinished(status *v1alpha1.PruneReportStatus) bool {
+	return status.Phase == v1alpha1.PruneReportComplete || status.Phase == v1alpha1.PruneReportFailed
 }
 
 // setPhase writes phase and all conditions. Messages hold nothing that changes with time
@@ -138,7 +139,7 @@ func (e *reportEvaluation) setPhase(phase v1alpha1.PruneReportPhase, reason, for
 	ready := phase == v1alpha1.PruneReportComplete || phase == v1alpha1.PruneReportScheduled && !invalid
 	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, ready), phase == v1alpha1.PruneReportFailed || invalid)
 	e.setCondition(v1alpha1.ConditionComplete, phase == v1alpha1.PruneReportComplete)
-	e.setCondition(v1alpha1.ConditionFinished, e.isFinished())
+	e.setCondition(v1alpha1.ConditionFinished, IsFinished(&e.status))
 }
 
 func (e *reportEvaluation) setCondition(conditionType string, holds bool) {

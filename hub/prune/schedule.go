@@ -199,15 +199,11 @@ func (e *scheduleEvaluation) latestDue(due time.Time) time.Time {
 // unfinishedReport returns the newest report that is not finished; empty for none.
 func (e *scheduleEvaluation) unfinishedReport() string {
 	for _, c := range sortNewestFirst(e.Children) {
-		if !isFinished(c) && c.DeletionTimestamp == nil {
+		if !IsFinished(&c.Status) && c.DeletionTimestamp == nil {
 			return c.Name
 		}
 	}
 	return ""
-}
-
-func isFinished(r *v1alpha1.PruneReport) bool {
-	return r.Status.Phase == v1alpha1.PruneReportComplete || r.Status.Phase == v1alpha1.PruneReportFailed
 }
 
 // surplusReports returns the finished reports beyond the history limit that no ImagePrune
@@ -218,7 +214,7 @@ func (e *scheduleEvaluation) surplusReports() (names []string) {
 		limit = int(*l)
 	}
 	for _, c := range sortNewestFirst(e.Children) {
-		if !isFinished(c) || c.DeletionTimestamp != nil {
+		if !IsFinished(&c.Status) || c.DeletionTimestamp != nil {
 			continue
 		}
 		if limit--; limit < 0 && !e.InUse[c.Name] {

@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -46,11 +47,14 @@ func (p *namePatterns) matches(name string) bool {
 	if p == nil || p.exact[name] {
 		return true
 	}
-	return slices.ContainsFunc(p.globs, func(pattern string) bool {
-		// The CRD refuses the other special characters of path.Match.
-		matches, err := path.Match(pattern, name)
-		return err == nil && matches
-	})
+	return slices.ContainsFunc(p.globs, func(pattern string) bool { return matchesGlob(pattern, name) })
+}
+
+// matchesGlob reports whether a name matches a pattern. The CRD refuses the special characters of
+// path.Match other than *.
+func matchesGlob(pattern, name string) bool {
+	matches, err := path.Match(pattern, name)
+	return err == nil && matches
 }
 
 // Target is an image to prune in one cluster.
@@ -94,13 +98,7 @@ func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCl
 }
 
 func compareTargets(a, b Target) int {
-	if c := strings.Compare(a.Cluster, b.Cluster); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Name, b.Name)
+	return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 // AbsentClusters returns the clusters that an ImagePrune names and that the report lacks

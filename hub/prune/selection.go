@@ -3,7 +3,6 @@ package prune
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -58,7 +57,7 @@ func (s *Selection) Add(parts []v1alpha1.ReportedCluster) {
 	for _, target := range SelectTargets(&all, parts) {
 		name := target.Namespace + "/" + target.Name
 		for _, pattern := range s.spec.Images {
-			if matches, err := path.Match(pattern, name); err == nil && matches {
+			if matchesGlob(pattern, name) {
 				s.matched[pattern] = true
 			}
 		}

@@ -77,7 +77,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (after time.Dur
 	case stored.Spec.Schedule != "":
 		r.withdrawRequests(name, countsAsSeen)
 		return r.reconcileSchedule(ctx, stored)
-	case isFinished(stored):
+	case prune.IsFinished(&stored.Status):
 		r.withdrawRequests(name, countsAsSeen)
 		return 0, r.deleteOtherPages(ctx, stored, stored.Status.Digest, int(stored.Status.Pages))
 	}
@@ -96,10 +96,6 @@ func GetStored(ctx context.Context, live client.Reader, name string) (*v1alpha1.
 		return nil, nil
 	}
 	return stored, nil
-}
-
-func isFinished(report *v1alpha1.PruneReport) bool {
-	return report.Status.Phase == v1alpha1.PruneReportComplete || report.Status.Phase == v1alpha1.PruneReportFailed
 }
 
 func (r *Reconciler) withdrawRequests(name string, countsAsSeen bool) {

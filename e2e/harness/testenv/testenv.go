@@ -99,23 +99,23 @@ func (s *Env) Stop() error {
 // RunTests runs the tests of a package in an environment, optionally with an agent. Use it in
 // TestMain.
 func RunTests(m *testing.M, at **Env, o member.Options, withAgent bool) {
-	os.Exit(func() int {
-		s, err := Start(context.Background(), o)
+	RunTestsWith(m, func(ctx context.Context) (stop func() error, err error) {
+		s, err := Start(ctx, o)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return nil, err
 		}
-		defer func() { _ = s.Stop() }()
 		*at = s
-		if withAgent {
-			if err := s.StartAgent(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-			defer func() { s.Agent.Kill() }()
+		if !withAgent {
+			return s.Stop, nil
 		}
-		return m.Run()
-	}())
+		if err := s.StartAgent(); err != nil {
+			return s.Stop, err
+		}
+		return func() error {
+			s.Agent.Kill()
+			return s.Stop()
+		}, nil
+	})
 }
 
 // RunTestsWith runs the tests of a package with a shared setup. stop ends it, also what start has

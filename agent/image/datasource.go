@@ -175,7 +175,7 @@ func newDataSourceServing(img *v1alpha1.VMDiskImage, source *cdiv1.DataSource) *
 // IsClaimReady reports whether disks can be cloned from a claim of others: it is bound, and CDI,
 // if it fills it, has finished.
 func IsClaimReady(claim *corev1.PersistentVolumeClaim) bool {
-	phase, filledByCDI := claim.Annotations[podPhaseAnnotation]
+	phase, filledByCDI := claim.Annotations[PodPhaseAnnotation]
 	return claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimBound && (!filledByCDI || phase == string(corev1.PodSucceeded))
 }
 

@@ -126,10 +126,7 @@ const claimReleaseInterval = 10 * time.Second
 // gone; a foreground deletion deletes the Pod first. The cache suffices, as the
 // claim is being deleted already, which is irreversible.
 func (d *decider) releaseClaims(objects *AttemptObjects) {
-	claims := objects.CDIClaims
-	if objects.Claim != nil {
-		claims = append(slices.Clone(claims), *objects.Claim)
-	}
+	claims := objects.allClaims()
 	for i := range claims {
 		claim := &claims[i]
 		if !isPopulated(claim) || slices.Contains(claim.Finalizers, metav1.FinalizerDeleteDependents) {
@@ -185,14 +182,16 @@ func (d *decider) objectsInUse(attempt int32, objects *AttemptObjects) (storage 
 			snapshots = append(snapshots, rev.VolumeSnapshot)
 		}
 	}
-	// Pinned storage stays, even of a forgotten revision, unless its claim is lost:
-	// CDI would recreate the claim and download into it.
-	for _, pin := range d.pinsForAttempt(attempt) {
+	pins, mayBeCloned := d.pinsForAttempt(attempt), d.attemptMayBeCloned(attempt)
+	// Storage that is pinned, or may be cloned, stays, even of a forgotten revision, unless
+	// its claim is lost: CDI would recreate the claim and download into it.
+	if len(pins) > 0 || mayBeCloned {
 		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
+	}
+	for _, pin := range pins {
 		snapshots = append(snapshots, pin.VolumeSnapshot)
 	}
-	if d.attemptMayBeCloned(attempt) {
-		storage = storage || (objects.claimExists() && !d.hasAttemptFailed(attempt))
+	if mayBeCloned {
 		snapshots = append(snapshots, d.clonableSnapshots(objects)...)
 	}
 	known := attempt <= d.status.LastAttempt

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"slices"
 	"strconv"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -76,12 +77,20 @@ func (o *AttemptObjects) findSnapshot(name string) *snapshotv1.VolumeSnapshot {
 	return nil
 }
 
-// podPhaseAnnotation is where CDI stores the importer's phase on a claim (CDI 1.65).
-const podPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
+// allClaims are the attempt's claim and those of CDI.
+func (o *AttemptObjects) allClaims() []corev1.PersistentVolumeClaim {
+	if o.Claim == nil {
+		return o.CDIClaims
+	}
+	return append(slices.Clone(o.CDIClaims), *o.Claim)
+}
+
+// PodPhaseAnnotation of a claim has the phase of the Pod that fills it (CDI 1.65).
+const PodPhaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
 
 // isPopulated reports whether CDI has finished a claim.
 func isPopulated(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[podPhaseAnnotation] == string(corev1.PodSucceeded)
+	return claim.Annotations[PodPhaseAnnotation] == string(corev1.PodSucceeded)
 }
 
 // ObjectLists are the objects that carry the UID of one image.

@@ -128,11 +128,7 @@ func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) statusReason {
 }
 
 func (o *AttemptObjects) findCause() *importcause.Cause {
-	claims := o.CDIClaims
-	if o.Claim != nil {
-		claims = append(slices.Clone(claims), *o.Claim)
-	}
-	return importcause.OfImport(o.DataVolume, claims, o.Pods)
+	return importcause.OfImport(o.DataVolume, o.allClaims(), o.Pods)
 }
 
 // keepsStoredCause reports whether the status stays as it is where an import waited for

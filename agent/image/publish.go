@@ -258,14 +258,7 @@ func (d *decider) isNamed(p *v1alpha1.Publication) bool {
 		} else if ds.Name != p.DataSource {
 			return false
 		}
-		switch {
-		case source.Snapshot != nil:
-			return p.VolumeSnapshot != "" && source.Snapshot.Name == p.VolumeSnapshot && cmp.Or(source.Snapshot.Namespace, ds.Namespace) == d.Image.Namespace
-		case source.PVC != nil:
-			return source.PVC.Name == p.PersistentVolumeClaim && cmp.Or(source.PVC.Namespace, ds.Namespace) == d.Image.Namespace
-		default:
-			return false
-		}
+		return isPublishedStorage(p, d.Image.Namespace, source.PVC, source.Snapshot, ds.Namespace)
 	})
 }
 

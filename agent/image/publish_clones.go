@@ -83,14 +83,22 @@ func isDiskOfHolder(dv *cdiv1.DataVolume, uid types.UID) bool {
 	return clonedFrom == "" || strings.HasPrefix(clonedFrom, string(uid)+"/")
 }
 
+// isPublishedStorage reports whether a source names the storage that p publishes in a namespace. A
+// source that names no namespace is of the namespace of its object.
+func isPublishedStorage(p *v1alpha1.Publication, namespace string, claim *cdiv1.DataVolumeSourcePVC, snapshot *cdiv1.DataVolumeSourceSnapshot, ofObject string) bool {
+	switch {
+	case snapshot != nil:
+		return p.VolumeSnapshot != "" && snapshot.Name == p.VolumeSnapshot && cmp.Or(snapshot.Namespace, ofObject) == namespace
+	case claim != nil:
+		return claim.Name == p.PersistentVolumeClaim && cmp.Or(claim.Namespace, ofObject) == namespace
+	default:
+		return false
+	}
+}
+
 func canCloneFrom(dv *cdiv1.DataVolume, namespace string, p *v1alpha1.Publication, dataSources []cdiv1.DataSource) bool {
-	if source := dv.Spec.Source; source != nil {
-		switch {
-		case source.Snapshot != nil:
-			return p.VolumeSnapshot != "" && source.Snapshot.Name == p.VolumeSnapshot && cmp.Or(source.Snapshot.Namespace, dv.Namespace) == namespace
-		case source.PVC != nil:
-			return source.PVC.Name == p.PersistentVolumeClaim && cmp.Or(source.PVC.Namespace, dv.Namespace) == namespace
-		}
+	if source := dv.Spec.Source; source != nil && (source.PVC != nil || source.Snapshot != nil) {
+		return isPublishedStorage(p, namespace, source.PVC, source.Snapshot, dv.Namespace)
 	}
 	if !refersTo(dv, namespace, p.DataSource, dataSources) {
 		return false

@@ -233,11 +233,9 @@ func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
 		if o.DataVolume != nil {
 			add("DataVolume", o.DataVolume)
 		}
-		if o.Claim != nil {
-			add("PersistentVolumeClaim", o.Claim)
-		}
-		for i := range o.CDIClaims {
-			add("PersistentVolumeClaim", &o.CDIClaims[i])
+		claims := o.allClaims()
+		for i := range claims {
+			add("PersistentVolumeClaim", &claims[i])
 		}
 		for i := range o.Pods {
 			add("Pod", &o.Pods[i])

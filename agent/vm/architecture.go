@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -71,10 +69,6 @@ func (d *decider) holdForArchitecture() bool {
 		return false // planKubeVirtVM changes nothing of a running instance
 	}
 	d.setBlocker(failedState(v1alpha1.ReasonArchitectureMismatch, mismatch))
-	if d.KubeVirtVM != nil && d.VM.Spec.RunStrategy == halted {
-		if current, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy"); current != string(halted) {
-			d.decision.RunStrategy = halted
-		}
-	}
+	d.stopWhileWaiting()
 	return true
 }

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/diagnosis"
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -201,8 +201,7 @@ func (d *diskDecider) isHeldByInstance(o metav1.Object) bool {
 	if o.GetDeletionTimestamp() == nil || d.KubeVirtVM == nil || d.KubeVirtVM.GetDeletionTimestamp() != nil || !d.ownsObject(d.KubeVirtVM) || !d.isUsed() || !d.instanceIsRunning() {
 		return false
 	}
-	run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
-	return run != string(halted) && d.VM.Spec.RunStrategy != halted
+	return liveRunStrategy(d.KubeVirtVM) != string(halted) && d.VM.Spec.RunStrategy != halted
 }
 
 // stopToReplace returns the state of a machine that runs with a disk that somebody has deleted.
@@ -335,9 +334,6 @@ func (d *diskDecider) reportClaimDeletion() {
 	d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s, and CDI makes another one without what the guest has written: %s", d.lostMessage, advice)))
 }
 
-// annPodPhase is set on a claim to the phase of the Pod that fills it (CDI 1.65).
-const annPodPhase = "cdi.kubevirt.io/storage.pod.phase"
-
 // hasFailedLater reports whether a disk is Failed that was cloned, or may have been.
 // CDI also sets Failed when a claim is lost, and the guest's data may still be on the volume.
 func (d *diskDecider) hasFailedLater() bool {
@@ -351,7 +347,7 @@ func (d *diskDecider) hasFailedLater() bool {
 	if claim == nil || !d.ownsObject(claim) {
 		return false
 	}
-	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[annPodPhase] != string(corev1.PodFailed))
+	return claim.Status.Phase == corev1.ClaimLost || (claim.Status.Phase == corev1.ClaimBound && claim.Annotations[image.PodPhaseAnnotation] != string(corev1.PodFailed))
 }
 
 // reportFailedLater keeps the disk as ready in status, so that the agent remembers that it

@@ -71,12 +71,13 @@ func (d *decider) imagesState() machineState {
 }
 
 // stopWhileWaiting stops a machine while a disk is waited for, as one that was added to its spec or
-// whose DataVolume was deleted, or while the spec is invalid. A start waits.
+// whose DataVolume was deleted, or while the spec or the image's architecture is wrong. A start
+// waits.
 func (d *decider) stopWhileWaiting() {
 	if d.VM.Spec.RunStrategy != halted || d.VM.Spec.IgnoreOnDeploy || d.KubeVirtVM == nil {
 		return
 	}
-	if current, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy"); current != string(halted) {
+	if liveRunStrategy(d.KubeVirtVM) != string(halted) {
 		d.decision.RunStrategy = halted
 	}
 }
@@ -95,7 +96,7 @@ func (d *decider) planKubeVirtVM() {
 	}
 	d.comparedWithSpec = true
 	d.keepFirstBootDigest(desired)
-	current, _, _ := unstructured.NestedString(live.Object, "spec", "runStrategy")
+	current := liveRunStrategy(live)
 	if d.VM.Spec.RunStrategy == rerunOnFailure && d.instanceIsEnding(current) {
 		d.endingRunStrategy = current
 		setRunStrategy(desired, current) // the digest of what is applied does not cover it
@@ -145,9 +146,7 @@ func (d *decider) keepFirstBootDigest(desired *unstructured.Unstructured) {
 // hasStarted reports whether a KubeVirt VirtualMachine has had an instance: KubeVirt records
 // status.runStrategy at the first (1.8).
 func hasStarted(kubeVirtVM *unstructured.Unstructured) bool {
-	run, _, _ := unstructured.NestedString(kubeVirtVM.Object, "status", "runStrategy")
-	created, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "created")
-	return run != "" || created
+	return recordedRunStrategy(kubeVirtVM) != "" || isInstanceCreated(kubeVirtVM)
 }
 
 func setRunStrategy(vm *unstructured.Unstructured, run string) {

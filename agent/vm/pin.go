@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -112,7 +113,7 @@ func (d *diskDecider) newPin(img *v1alpha1.VMDiskImage) *v1alpha1.PinnedImage {
 	if img == nil || img.Status.Serving == nil || isBeingDeleted(img) || d.cloneMismatch(img) != "" {
 		return nil
 	}
-	p := pinFromServing(v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}, img.Status.Serving)
+	p := pinFromServing(image.KeyOf(img), img.Status.Serving)
 	return &p
 }
 
@@ -152,7 +153,7 @@ func cloneSources(img *v1alpha1.VMDiskImage) []v1alpha1.PinnedImage {
 	if img == nil {
 		return nil
 	}
-	key := v1alpha1.ImageKey{Namespace: img.Namespace, Name: img.Name, UID: img.UID}
+	key := image.KeyOf(img)
 	var pins []v1alpha1.PinnedImage
 	if serving := img.Status.Serving; serving != nil {
 		pins = append(pins, pinFromServing(key, serving))

@@ -16,13 +16,30 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// liveRunStrategy returns spec.runStrategy of a KubeVirt VirtualMachine; empty for none.
+func liveRunStrategy(kubeVirtVM *unstructured.Unstructured) string {
+	run, _, _ := unstructured.NestedString(kubeVirtVM.Object, "spec", "runStrategy")
+	return run
+}
+
+// recordedRunStrategy returns the strategy of its last instance; empty if it had none.
+func recordedRunStrategy(kubeVirtVM *unstructured.Unstructured) string {
+	run, _, _ := unstructured.NestedString(kubeVirtVM.Object, "status", "runStrategy")
+	return run
+}
+
+func isInstanceCreated(kubeVirtVM *unstructured.Unstructured) bool {
+	created, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "created")
+	return created
+}
+
 // runState returns the state that KubeVirt reports. No fault that it reports is final
 // (KubeVirt 1.8).
 func (d *decider) runState() machineState {
 	if d.KubeVirtVM == nil {
 		return provisioningState(v1alpha1.ReasonStarting, "the KubeVirt VirtualMachine is being created")
 	}
-	run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
+	run := liveRunStrategy(d.KubeVirtVM)
 	ready, _, _ := unstructured.NestedBool(d.KubeVirtVM.Object, "status", "ready")
 	findings := diagnosis.ForMachine(d.KubeVirtVM, d.launcherPods())
 	status := d.printableStatus()
@@ -107,7 +124,7 @@ func (d *decider) podsWhere(wanted func(*corev1.Pod) bool) (pods []corev1.Pod) {
 // instanceIsRunning reports whether a change of the template would not reach the instance.
 // An instance that is ending does not count: the next one is created from the new template.
 func (d *decider) instanceIsRunning() bool {
-	created, _, _ := unstructured.NestedBool(d.KubeVirtVM.Object, "status", "created")
+	created := isInstanceCreated(d.KubeVirtVM)
 	status := d.printableStatus()
 	return created && status != "Stopping" && status != "Terminating" && status != "Stopped"
 }
@@ -119,7 +136,7 @@ func (d *decider) instanceIsRunning() bool {
 // follows without the agent, and its event triggers the next decision. An instance that
 // ended by itself under Once or Manual does not count: KubeVirt keeps it.
 func (d *decider) instanceIsEnding(run string) bool {
-	created, _, _ := unstructured.NestedBool(d.KubeVirtVM.Object, "status", "created")
+	created := isInstanceCreated(d.KubeVirtVM)
 	status := d.printableStatus()
 	switch run {
 	case "", string(rerunOnFailure):
@@ -127,7 +144,7 @@ func (d *decider) instanceIsEnding(run string) bool {
 	case "Halted":
 		// A status under another run strategy does not show yet that an instance is ended.
 		// A machine that never started has no run strategy in status.
-		recorded, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "status", "runStrategy")
+		recorded := recordedRunStrategy(d.KubeVirtVM)
 		return created || (recorded != "" && recorded != run)
 	case "Always": // an instance that ended is replaced
 		return created && (status == "Stopping" || status == "Stopped" || status == "CrashLoopBackOff")
@@ -194,8 +211,7 @@ func (d *decider) describeDisks() string {
 // hasRunUnder reports whether there was an instance under a run strategy: KubeVirt copies
 // the strategy to status with the first one (1.8).
 func (d *decider) hasRunUnder(run string) bool {
-	recorded, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "status", "runStrategy")
-	return recorded == run
+	return recordedRunStrategy(d.KubeVirtVM) == run
 }
 
 // kubeVirtReadyMessage returns why the machine is not ready, in words of KubeVirt that say

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
@@ -24,8 +23,7 @@ func (d *decider) writeStatus() {
 	d.status.ObservedGeneration = d.VM.Generation
 	d.status.PrintableStatus = d.printableStatus()
 	if d.KubeVirtVM != nil && d.ownsObject(d.KubeVirtVM) {
-		run, _, _ := unstructured.NestedString(d.KubeVirtVM.Object, "spec", "runStrategy")
-		switch run {
+		switch run := liveRunStrategy(d.KubeVirtVM); run {
 		case "Always", "RerunOnFailure", "Manual", "Halted", "Once": // KubeVirt has others that spec.runStrategy does not accept
 			d.status.RunStrategy = v1alpha1.RunStrategy(run)
 		}

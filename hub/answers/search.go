@@ -78,12 +78,12 @@ func Search(text string, in *SearchTerms) readapi.SearchAnswer {
 type bestMatches []match
 
 func (b *bestMatches) add(m match) {
-	const most = readapi.MaxFound + 1
-	if len(*b) == most && compareMatches(m, (*b)[most-1]) >= 0 {
+	const limit = readapi.MaxFound + 1
+	if len(*b) == limit && compareMatches(m, (*b)[limit-1]) >= 0 {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(*b, m, compareMatches)
-	*b = firstOf(slices.Insert(*b, at, m), most)
+	*b = firstOf(slices.Insert(*b, at, m), limit)
 }
 
 var foundKinds = readapi.FoundKinds()
@@ -108,7 +108,9 @@ func versionsOf(img *v1alpha1.FleetDiskImage) []string {
 func rankName(name string, words []string) int {
 	worst := rankExact
 	for _, word := range words {
-		worst = max(worst, rankWordIn(name, word))
+		if worst = max(worst, rankWordIn(name, word)); worst == noMatch {
+			break
+		}
 	}
 	return worst
 }

@@ -62,7 +62,7 @@ func TestSearchIsBounded(t *testing.T) {
 	assert.Equal(t, "edge-000", answer.Found[0].Name)
 }
 
-// Whatever many names match less well, and however they are ordered, the best are found.
+// However many names match less well, and however they are ordered, the best are found.
 func TestSearchFindsTheBestOfMany(t *testing.T) {
 	sources := []string{"http z/ubuntu", "ubuntu z"}
 	for i := range 5000 {

@@ -181,8 +181,8 @@ func (x *Index) finishCells(g *cellGrid, members []string) (unknown []string) {
 }
 
 // SourcesOf returns the sources that any of some members reports, sorted; false where there
-// are more than most.
-func (x *Index) SourcesOf(members []string, most int) (sources []string, ok bool) {
+// are more than limit.
+func (x *Index) SourcesOf(members []string, limit int) (sources []string, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	chosen := make(map[*indexMember]bool, len(members))
@@ -195,7 +195,7 @@ func (x *Index) SourcesOf(members []string, most int) (sources []string, ok bool
 		if !x.sources[unique.Make(source)].isReportedByAny(chosen) {
 			continue
 		}
-		if len(sources) == most {
+		if len(sources) == limit {
 			return nil, false
 		}
 		sources = append(sources, source)

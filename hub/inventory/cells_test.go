@@ -72,7 +72,7 @@ func TestSourcesOfMembers(t *testing.T) {
 	x.SetPage("unlisted", "page", 1, []v1alpha1.ReportedImage{reportedImage("0", "s9", v1alpha1.PhaseSucceeded, 0, nil)})
 	for _, tt := range []struct {
 		members []string
-		most    int
+		limit   int
 		want    []string
 		wantOK  bool
 	}{
@@ -84,7 +84,7 @@ func TestSourcesOfMembers(t *testing.T) {
 		{[]string{"unlisted", "nobody"}, 0, nil, true},
 		{nil, 0, nil, true},
 	} {
-		got, ok := x.SourcesOf(tt.members, tt.most)
+		got, ok := x.SourcesOf(tt.members, tt.limit)
 		assert.Equal(t, tt.want, got, "%v", tt.members)
 		assert.Equal(t, tt.wantOK, ok, "%v", tt.members)
 	}
@@ -99,20 +99,32 @@ func TestAllSources(t *testing.T) {
 		want = append(want, fmt.Sprintf("s%04d", i))
 		images = append(images, reportedImage(fmt.Sprint(i), want[i], v1alpha1.PhaseSucceeded, 0, nil))
 	}
+	report := func(member string, sequence int64, images []v1alpha1.ReportedImage) {
+		x.SetPage(member, "page", sequence, images)
+		x.SetRoot(member, newRoot(pageRef("page", sequence)))
+	}
 	assert.Empty(t, slices.Collect(x.AllSources()))
-	x.SetPage("a", "page", 1, images)
-	x.SetRoot("a", newRoot(pageRef("page", 1)))
+	report("a", 1, images)
 	assert.Equal(t, want, slices.Collect(x.AllSources()))
 	for source := range x.AllSources() {
 		assert.Equal(t, want[0], source)
 		break
 	}
+	// Another member reports sources in front of those that come next, and takes them back. Every
+	// 64th source is removed as soon as it is yielded, and so each at which the index is unlocked.
+	const interval = 64
 	var got []string
+	remaining := images
 	for source := range x.AllSources() {
-		x.SetPage("b", "page", int64(len(got)), images[:1])
 		got = append(got, source)
+		report("b", int64(len(got)), []v1alpha1.ReportedImage{reportedImage("b", fmt.Sprintf("r%d", len(got)%3), v1alpha1.PhaseSucceeded, 0, nil)}[:len(got)%2])
+		if len(got)%interval == 0 {
+			remaining = slices.DeleteFunc(slices.Clone(remaining), func(img v1alpha1.ReportedImage) bool { return img.Source == source })
+			report("a", int64(1+len(got)), remaining)
+		}
 	}
 	assert.Equal(t, want, got)
+	assert.Equal(t, len(want)-len(want)/interval, len(slices.Collect(x.AllSources())), "those that were removed are gone")
 }
 
 // An answer changes only with a

@@ -208,15 +208,15 @@ func (x *Index) AllSources() iter.Seq[string] {
 	}
 }
 
-// sourcesAfter returns up to most sources after one, and whether there are more.
-func (x *Index) sourcesAfter(after string, most int) (sources []string, more bool) {
+// sourcesAfter returns up to limit sources after one, and whether there are more.
+func (x *Index) sourcesAfter(after string, limit int) (sources []string, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	from, found := slices.BinarySearch(x.sortedSources, after)
 	if found {
 		from++
 	}
-	to := from + min(len(x.sortedSources)-from, most)
+	to := from + min(len(x.sortedSources)-from, limit)
 	return slices.Clone(x.sortedSources[from:to]), to < len(x.sortedSources)
 }
 

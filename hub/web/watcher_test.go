@@ -13,7 +13,7 @@ import (
 
 // A report that says nothing new marks no topic, and is in the next answer. Readers ask for that
 // after the next sample: the times of the last reports never stand still.
-func TestHeartbeatsAreToldBySamples(t *testing.T) {
+func TestSamplesAnnounceReportTimes(t *testing.T) {
 	f := newTestFleet(t, "a")
 	w := Watcher{Index: f.Index, Changes: f.Changes, Groups: func() []string { return nil }, remembered: f.History()}
 	before, start := &v1alpha1.MemberCluster{}, f.Changes.Current().Seq

@@ -33,6 +33,9 @@ const UnknownPathMessage = "this API has no such path"
 // unknownParameterMessage is a part of the message of a hub that does not have a parameter.
 const unknownParameterMessage = " takes no parameter "
 
+// ChooseClustersMessage is a part of the message of a hub that refuses a Matrix as too large.
+const ChooseClustersMessage = "choose clusters with cols or selector"
+
 // ErrorAnswer is the body of an answer that is an error.
 type ErrorAnswer struct {
 	Error string `json:"error"`

@@ -133,7 +133,7 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 			}
 		}
 		m.Rows = append(m.Rows, answers.VersionRows(images.Items, names)...)
-		if err := checkMatrixSize(len(m.Rows), len(columns), "choose clusters with cols or selector, or FleetDiskImages with images"); err != nil {
+		if err := checkMatrixSize(len(m.Rows), len(columns)); err != nil {
 			return nil, err
 		}
 		keys := make([][2]string, len(m.Rows))
@@ -146,12 +146,10 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 		if query.Get("images") != "" {
 			return nil, httpError{http.StatusBadRequest, "images are FleetDiskImages: they need rows=" + readapi.RowsFleetDiskImages}
 		}
-		sources, ok := a.Index.SourcesOf(clusters, readapi.MaxMatrixRows)
+		limit := maxMatrixRows(len(columns))
+		sources, ok := a.Index.SourcesOf(clusters, limit)
 		if !ok {
-			return nil, httpError{http.StatusBadRequest, fmt.Sprintf("these clusters have more than %d sources, and a matrix may have as many rows: choose clusters with cols or selector; %smembers?sort=images lists first those with the most images", readapi.MaxMatrixRows, root)}
-		}
-		if err := checkMatrixSize(len(sources), len(columns), "choose clusters with cols or selector"); err != nil {
-			return nil, err
+			return nil, httpError{http.StatusBadRequest, fmt.Sprintf("the chosen clusters report more than %d sources, the most for %d columns: %s", limit, len(columns), readapi.ChooseClustersMessage)}
 		}
 		for _, source := range sources {
 			m.Rows = append(m.Rows, readapi.MatrixRow{Source: source})
@@ -165,9 +163,14 @@ func (a *API) computeMatrix(ctx context.Context, query url.Values) (*readapi.Mat
 	return m, err
 }
 
-func checkMatrixSize(rows, columns int, whatToDo string) error {
-	if rows > readapi.MaxMatrixRows || rows*max(1, columns) > readapi.MaxMatrixCells {
-		return httpError{http.StatusBadRequest, fmt.Sprintf("the matrix would have %d rows and %d columns, and may have %d rows and %d cells: %s", rows, columns, readapi.MaxMatrixRows, readapi.MaxMatrixCells, whatToDo)}
+// maxMatrixRows returns how many rows a matrix of so many columns may have.
+func maxMatrixRows(columns int) int {
+	return min(readapi.MaxMatrixRows, readapi.MaxMatrixCells/max(1, columns))
+}
+
+func checkMatrixSize(rows, columns int) error {
+	if rows > maxMatrixRows(columns) {
+		return httpError{http.StatusBadRequest, fmt.Sprintf("the matrix would have %d rows and %d columns, and may have %d rows and %d cells: %s, or FleetDiskImages with images", rows, columns, readapi.MaxMatrixRows, readapi.MaxMatrixCells, readapi.ChooseClustersMessage)}
 	}
 	return nil
 }

@@ -17,13 +17,18 @@ import (
 func newFloodedFleet(t *testing.T) *testFleet {
 	t.Helper()
 	f := newTestFleet(t, "a", "flood")
-	images := make([]v1alpha1.ReportedImage, readapi.MaxMatrixRows+1)
+	f.reportSources("flood", 2, readapi.MaxMatrixRows+1)
+	return f
+}
+
+// reportSources replaces the report of a member by one of so many sources.
+func (f *testFleet) reportSources(member string, sequence int64, n int) {
+	images := make([]v1alpha1.ReportedImage, n)
 	for i := range images {
 		name := fmt.Sprintf("%05d", i)
 		images[i] = v1alpha1.ReportedImage{Namespace: "images", Name: name, UID: "u", Source: "http a/" + name, Phase: v1alpha1.PhaseSucceeded}
 	}
-	setReport(f.Index, "flood", 2, images)
-	return f
+	setReport(f.Index, member, sequence, images)
 }
 
 // What one member reports hides no source of the others from a search.
@@ -55,7 +60,7 @@ func TestMatrixOfSourcesIsOfItsClusters(t *testing.T) {
 			if wantRefused {
 				var refused readapi.ErrorAnswer
 				require.Equal(t, http.StatusBadRequest, getJSON(t, f.API, http.MethodGet, readapi.Root+path, &refused))
-				assert.Contains(t, refused.Error, "choose clusters with cols or selector")
+				assert.Contains(t, refused.Error, readapi.ChooseClustersMessage)
 				return
 			}
 			var m readapi.Matrix
@@ -65,4 +70,30 @@ func TestMatrixOfSourcesIsOfItsClusters(t *testing.T) {
 			assert.Equal(t, readapi.CellQueued, m.At(0, 0).State())
 		})
 	}
+}
+
+// A matrix of many clusters is bounded by its cells. The refusal names that bound, not the larger
+// one of a matrix of few clusters.
+func TestMatrixOfSourcesIsBoundedByCells(t *testing.T) {
+	const columns = 400
+	names := make([]string, columns-1) // one member never reported
+	for i := range names {
+		names[i] = fmt.Sprintf("edge-%03d", i)
+	}
+	f := newTestFleet(t, names...)
+	const limit = readapi.MaxMatrixCells / columns
+	require.Less(t, limit, readapi.MaxMatrixRows)
+	f.reportSources(names[0], 2, limit-2) // the others report two
+	var m readapi.Matrix
+	f.read(t, "matrix?rows=source", &m)
+	assert.Len(t, m.Rows, limit)
+	assert.Len(t, m.Cols, columns)
+
+	f.reportSources(names[0], 3, limit-1)
+	f.passTime()
+	var refused readapi.ErrorAnswer
+	require.Equal(t, http.StatusBadRequest, getJSON(t, f.API, http.MethodGet, readapi.Root+"matrix?rows=source", &refused))
+	assert.Equal(t, fmt.Sprintf("the chosen clusters report more than %d sources, the most for %d columns: choose clusters with cols or selector", limit, columns), refused.Error)
+	f.read(t, "matrix?rows=source&cols="+names[0], &m)
+	assert.Len(t, m.Rows, limit-1)
 }

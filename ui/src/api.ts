@@ -189,6 +189,8 @@ export interface Change {
   to?: string;
 }
 
+export const ChooseClustersMessage = "choose clusters with cols or selector";
+
 /** ClusterAPIRef names a Cluster of Cluster API on the hub's API server. */
 export interface ClusterAPIRef {
   /** namespace of the Cluster. */

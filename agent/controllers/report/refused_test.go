@@ -4,13 +4,13 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -47,7 +47,7 @@ func TestRefusedPageIsOmitted(t *testing.T) {
 				m.deliverEvents()
 				assert.EqualValues(t, 3, writeRoot().OmittedImages)
 				assert.Zero(t, tries, "it is tried again at once")
-				time.Sleep(refusedPageDelay)
+				require.NoError(t, trigger.Sleep(t.Context(), refusedPageDelay)) // by the clock of the bubble
 				m.refusePage = nil
 				root = writeRoot()
 				assert.Zero(t, root.OmittedImages)

@@ -64,10 +64,19 @@ func hasRootDisk(vm *v1alpha1.VirtualMachine) bool {
 	return vm.Status.RootDisk != nil && vm.Status.RootDisk.Ready && vm.Status.Pinned != nil && vm.Status.Pinned.AcquiredAt != nil
 }
 
+// TestHeldImageIsNotDeleted judges the agent's reads and deletions: CDI and storage are simulated, and
+// garbage collection is the cluster's own. Of real CDI, the same is shown by the workspaces suite:
+// TestDeletedImageServesUntilReleased, TestOrphanedDiskHoldsItsImage, TestImageNamespaceDeleted.
 func TestHeldImageIsNotDeleted(t *testing.T) {
-	s, err := testenv.Start(t.Context(), member.Options{Name: "held"})
+	s, err := testenv.Start(t.Context(), member.Options{
+		Name: "held", InstantImporter: true, InstantSnapshots: true, InstantImportDuration: 100 * time.Millisecond,
+		Controllers: []string{"garbage-collector-controller", "namespace-controller"},
+		// No controller removes that plugin's finalizers.
+		APIServerArgs: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
+	s.InstantImporter().AllowFinishes(100)
 	c := &holderRecorder{imageHolders: imageHolders{live: s.Client(), disks: s.Client(), isServed: func(kind schema.GroupVersionKind) bool { return kind == image.DataVolumeGVK }}}
 
 	cfg, err := s.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-agent")

@@ -119,3 +119,30 @@ func TestOrphanedDiskHoldsItsImage(t *testing.T) {
 	deleteObject(t, vm)
 	env.AwaitGone(t, img)
 }
+
+// TestOrphanedClaimHoldsItsImage deletes a halted VM, its KubeVirt VM and its disk's DataVolume: the
+// claim that CDI has made of that says what it was cloned from, and holds the image alone.
+func TestOrphanedClaimHoldsItsImage(t *testing.T) {
+	t.Parallel()
+	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
+	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	vm := testenv.NewMachine(ns, "vm", img)
+	vm.Spec.RunStrategy = "Halted"
+	env.Create(t, vm)
+	awaitReason(t, vm, v1alpha1.ReasonStopped)
+	deleteObject(t, vm, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	env.AwaitGone(t, vm)
+	deleteObject(t, kubeVirtVMOf(vm), client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	env.AwaitGone(t, kubeVirtVMOf(vm))
+	disk, claim := requireObject(t, rootDiskOf(vm)), requireObject(t, rootClaimOf(vm))
+	require.NotEmpty(t, cloneSourceOf(disk))
+	assert.Equal(t, cloneSourceOf(disk), claim.Annotations[v1alpha1.AnnotationClonedFrom])
+
+	deleteObject(t, disk, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	env.AwaitGone(t, disk)
+	deleteObject(t, img)
+	leaving := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseTerminating))
+	assert.Equal(t, []string{ns + "/vm-root (orphaned disk)"}, leaving.Status.References.Holders)
+	deleteObject(t, claim)
+	env.AwaitGone(t, img)
+}

@@ -137,3 +137,51 @@ test('a page that is seen again asks at once, and after the first event', () => 
   lastStream().send({ seq: 'a.9', topics: [] })
   expect(changed).toBe(3)
 })
+
+test('a stream that hangs while it opens is lost', () => {
+  expect(live.connection.value).toBe('connecting')
+  vi.advanceTimersByTime(8000)
+  expect(live.connection.value).toBe('polling')
+  vi.advanceTimersByTime(7000)
+  expect(changed).toBe(1)
+  lastStream().onopen?.()
+  expect(live.connection.value).toBe('live')
+  expect(changed).toBe(2)
+  vi.advanceTimersByTime(60_000)
+  expect(changed).toBe(2)
+})
+
+test('a stream that hangs after the network has returned is lost', () => {
+  lastStream().onopen?.()
+  lastStream().readyState = 0
+  lastStream().onerror?.()
+  vi.advanceTimersByTime(3000)
+  handlers.online!()
+  lastStream().readyState = 0
+  vi.advanceTimersByTime(7999)
+  expect(live.connection.value).toBe('live')
+  vi.advanceTimersByTime(1)
+  expect(live.connection.value).toBe('polling')
+  vi.advanceTimersByTime(15_000)
+  expect(changed).toBeGreaterThan(0)
+})
+
+test('a stream that hangs when the network returns without an error before is lost', () => {
+  lastStream().onopen?.()
+  handlers.online!()
+  lastStream().readyState = 0
+  vi.advanceTimersByTime(8000)
+  expect(live.connection.value).toBe('polling')
+})
+
+test('a stream that hangs when a page is seen again is lost', () => {
+  lastStream().onopen?.()
+  page.hidden = true
+  handlers.visibilitychange!()
+  vi.advanceTimersByTime(60_000)
+  page.hidden = false
+  handlers.visibilitychange!()
+  lastStream().readyState = 0
+  vi.advanceTimersByTime(8000)
+  expect(live.connection.value).toBe('polling')
+})

@@ -3,13 +3,13 @@ import { signal } from '@preact/signals'
 import type { Topic } from './api'
 import { session } from './session'
 
-/** live: the stream is open, or was until a moment ago. polling: it is closed, and pages request their answers every 15 s. */
+/** live: the stream is open, or was until a moment ago. polling: it is not, and pages request their answers every 15 s. Invariant: a stream that is not open within 8 s is lost. */
 export const connection = signal<'connecting' | 'live' | 'polling'>('connecting')
 
 const topics: Topic[] = ['members', 'images', 'rollouts', 'prunes', 'transfers', 'policy']
 const pollMilliseconds = 15_000
-/** How long a stream may be closed before it is said to be lost. The hub ends each after 10 minutes, and browsers open it again within 3 to 5 seconds. */
-const reopenMilliseconds = 8000
+/** How long a stream may take to open before it is said to be lost. The hub ends each after 10 minutes, and browsers open it again within 3 to 5 seconds. */
+const openMilliseconds = 8000
 
 type Listener = () => void
 const listeners = new Map<Topic, Set<Listener>>(topics.map((t) => [t, new Set()]))
@@ -33,7 +33,7 @@ function notify(changed: readonly Topic[]): void {
 let following = false
 let stream: EventSource | undefined
 let poll: ReturnType<typeof setInterval> | undefined
-let reopening: ReturnType<typeof setTimeout> | undefined
+let opening: ReturnType<typeof setTimeout> | undefined
 
 /** Opens the stream, and keeps it open as long as the page is seen. */
 export function follow(): void {
@@ -63,8 +63,9 @@ function open(): void {
     connection.value = 'live'
     clearInterval(poll)
     poll = undefined
-    endReopening()
+    endOpening()
   }
+  awaitOpening()
   // A stream says what changes after it is opened. Answers that are asked for before its first event may be older than
   // that, and nothing else would say so: they are asked for again. A stream that is lost goes on from its last event.
   let isFirst = true
@@ -76,34 +77,39 @@ function open(): void {
   }
   opened.onerror = () => {
     if (opened !== stream) return
+    awaitOpening()
     // The browser opens a stream again that has ended, and not one that was refused.
-    if (opened.readyState === EventSource.CLOSED) sayLost()
-    else reopening ??= setTimeout(sayLost, reopenMilliseconds)
-    poll ??= setInterval(() => {
-      if (document.hidden || session.value.state === 'signedOut') return
-      notify(topics)
-      if (stream?.readyState === EventSource.CLOSED) {
-        close()
-        open()
-      }
-    }, pollMilliseconds)
+    if (opened.readyState === EventSource.CLOSED) markLost()
   }
 }
 
-function sayLost(): void {
-  endReopening()
+/** Bounds how long the stream may take to open, and polls until it is. A connection that hangs causes no event. */
+function awaitOpening(): void {
+  opening ??= setTimeout(markLost, openMilliseconds)
+  poll ??= setInterval(() => {
+    if (document.hidden || session.value.state === 'signedOut') return
+    notify(topics)
+    if (stream?.readyState === EventSource.CLOSED) {
+      close()
+      open()
+    }
+  }, pollMilliseconds)
+}
+
+function markLost(): void {
+  endOpening()
   connection.value = 'polling'
 }
 
-function endReopening(): void {
-  clearTimeout(reopening)
-  reopening = undefined
+function endOpening(): void {
+  clearTimeout(opening)
+  opening = undefined
 }
 
 function close(): void {
   stream?.close()
   stream = undefined
-  endReopening()
+  endOpening()
 }
 
 /** Returns an event of the stream; nothing for what is none. */

@@ -27,6 +27,9 @@ const entries = new Map<string, Entry>()
 /** The shortest time between two requests for the same answer, where a page does not ask for a longer one. */
 const quietMilliseconds = 1000
 
+/** The shortest time between two requests for what changes with each report of a member. */
+export const memberRefreshMilliseconds = 5000
+
 async function fetchAnswer(path: string, before: unknown, signal: AbortSignal, fold: Fold<unknown> | undefined): Promise<unknown> {
   if (!fold) return getJSON(path, signal)
   if (before !== undefined) {
@@ -131,7 +134,7 @@ const nothing = signal<Answer<unknown>>({})
 
 function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {
   const asked = useMemo(() => signal<{ path?: string; answer: Signal<Answer<unknown>>; kept?: Answer<unknown> }>({ answer: nothing }), [])
-  // Of this path from the first drawing on: effects, which ask, run later.
+  // The first drawing already shows what is known of this path: effects, which ask, run later.
   const shown = useMemo(() => computed(() => answerTo(path, { ...asked.value, answer: asked.value.answer.value }) as Answer<T>), [path])
   useEffect(() => {
     if (path === undefined) {
@@ -139,12 +142,17 @@ function usePath<T>(path: string | undefined, topics: readonly Topic[], every: n
       return undefined
     }
     const kept = shown.peek()
-    const key = fold ? path + '#folded' : path // its value is not the answer itself
+    const key = entryKey(path, topics, fold !== undefined)
     const entry = acquire(key, path, topics, every, fold)
     asked.value = { answer: entry.answer, path, kept: kept.value === undefined ? undefined : kept }
     return () => release(key)
   }, [path])
   return shown
+}
+
+/** Invariant: uses share an entry only if they depend on the same topics. The value of a folded answer is not the answer itself. */
+function entryKey(path: string, topics: readonly Topic[], isFolded: boolean): string {
+  return [path, ...[...topics].sort(), ...(isFolded ? ['folded'] : [])].join('#')
 }
 
 /** Asks again for answers, after a change that this page made. */

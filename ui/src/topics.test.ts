@@ -52,4 +52,8 @@ describe('topics', () => {
       expect(topics.sort(), `${path} in ${file}`).toEqual([...(want ?? ['a path of the read API'])].sort())
     }
   })
+  it('are narrower only for uses that exist', () => {
+    const existing = uses.map(({ file, path }) => `${file} ${path}`)
+    expect(Object.keys(narrower).filter((use) => !existing.includes(use))).toEqual([])
+  })
 })

@@ -4,17 +4,14 @@ import { Shown } from '../components/states'
 import type { FleetPolicy } from '../api'
 import { effective, parseDraft } from '../policydraft'
 import { diffCommand } from '../policytext'
-import { useAnswer } from '../query'
+import { memberRefreshMilliseconds, useAnswer } from '../query'
 import { param } from '../route'
 import '../styles/policy.css'
 import { BlastPanel } from './policy/blast'
 import { baseOf, Editor, OverridesPanel, State } from './policy/editor'
 
-/** Members change all the time in a large fleet, and each answer reads the ConfigMap. */
-const everyFew = 5000
-
 export default function PolicyPage() {
-  const answer = useAnswer<FleetPolicy>('policy', {}, ['policy', 'members'], everyFew)
+  const answer = useAnswer<FleetPolicy>('policy', {}, ['policy', 'members'], memberRefreshMilliseconds)
   const p = answer.value.value
   const command = p ? diffCommand(p.configMap.namespace, p.configMap.name, effective(baseOf(p), parseDraft(param('draft')))) : 'kubectl ot policy show'
   return (

@@ -12,17 +12,15 @@ import { Shown } from '../components/states'
 import { Age, Clock } from '../components/time'
 import { TypedFilter } from '../components/typedfilter'
 import { formatBytes, formatCount, formatNumber, formatRate, now, plainText } from '../format'
-import { useAnswer } from '../query'
+import { memberRefreshMilliseconds, useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
 import '../styles/transfers.css'
 import { describeSince, describeSlots, describeUnlisted, describeWaiting, heldBeyondUse } from '../transfers'
 
 const rowsShown = 25
-/** Progress is asked for at most so often: members report it every 20 seconds. */
-const everyFew = 5000
 
 export default function TransfersPage() {
-  const summary = useAnswer<Summary>('summary', {}, ['members', 'transfers', 'policy'], everyFew)
+  const summary = useAnswer<Summary>('summary', {}, ['members', 'transfers', 'policy'], memberRefreshMilliseconds)
   const day = useSourceHistory()
   return (
     <Page title="Transfers" aside={<Command text="kubectl ot top" />}>
@@ -149,7 +147,7 @@ function Filters({ sources }: { sources: TransferBudget[] }) {
 
 function useTransfers(state: 'running' | 'queued') {
   const asked = { state, cluster: param('cluster'), source: param('source'), search: param('q'), sort: param('sort'), offset: offsetOf(state) || undefined, limit: rowsShown }
-  return useAnswer<Transfers>('transfers', asked, ['transfers', 'images', 'policy'], everyFew)
+  return useAnswer<Transfers>('transfers', asked, ['transfers', 'images', 'policy'], memberRefreshMilliseconds)
 }
 
 function isFiltered(): boolean {
@@ -212,7 +210,7 @@ function UnknownNote({ transfers }: { transfers: Transfers }) {
 
 /** What is held up: slots of clusters that are silent, and until when. */
 function Reserved() {
-  const answer = useAnswer<MemberList>('members', { state: 'Silent', sort: 'lastReport', limit: 20 }, ['members'], everyFew)
+  const answer = useAnswer<MemberList>('members', { state: 'Silent', sort: 'lastReport', limit: 20 }, ['members'], memberRefreshMilliseconds)
   return (
     <Panel title="Reserved for silent clusters" aside="they may be importing: their slots go to nobody else until then">
       <Shown answer={answer}>

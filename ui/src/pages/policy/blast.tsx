@@ -13,14 +13,11 @@ import { Reach, ReachItem, Write } from '../../components/write'
 import { formatCount, formatDuration, formatNumber, now, plainText } from '../../format'
 import { apply, type Changes } from '../../policydraft'
 import { concurrency, configMapYAML, diffCommand, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText, signed } from '../../policytext'
-import { useAnswer } from '../../query'
+import { memberRefreshMilliseconds, useAnswer } from '../../query'
 import { hrefWith, href, param, setParams } from '../../route'
 import { baseOf, draftOf } from './editor'
 
 const shownRows = 100
-
-/** What it would change depends on the members, which change all the time in a large fleet. Another draft is asked for at once. */
-const everyFew = 5000
 
 export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
   const draft = draftOf(p)
@@ -29,7 +26,7 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
   const isTrying = Object.keys(draft).length > 0
   // Without a change, what is written is compared with what is in force.
   const isPending = !p.accepted && p.configMap.resourceVersion !== undefined
-  const answer = useAnswer<BlastRadius>(isTrying || isPending ? 'blastradius' : undefined, { policy: settled, limit: shownRows }, ['policy', 'members'], everyFew)
+  const answer = useAnswer<BlastRadius>(isTrying || isPending ? 'blastradius' : undefined, { policy: settled, limit: shownRows }, ['policy', 'members'], memberRefreshMilliseconds)
   const last = useSignal<BlastRadius | undefined>(undefined)
   useEffect(() => {
     if (answer.value.value) last.value = answer.value.value

@@ -1,6 +1,7 @@
 // How an image is in clusters: the words and signs of its states.
 import type { ImageState, ImageVersion } from './api'
 import type { Tone } from './components/sign'
+import { formatCount } from './format'
 
 /** The states in the order in which they are drawn: what needs a person first. */
 export const imageStates: readonly { state: ImageState; word: string; tone: Tone }[] = [
@@ -38,7 +39,7 @@ export function fateOf(v: ImageVersion, keepVersions: number, keepUnreferencedFo
   if (v.current) return { tone: 'quiet', text: 'stays: it is the current version' }
   if (ready + (v.states.Failed ?? 0) + (v.states.Importing ?? 0) + (v.states.Queued ?? 0) === 0) return { tone: 'quiet', text: 'no cluster is known to have it' }
   if (v.kept) return { tone: 'quiet', text: `stays: the newest ${keepVersions} versions are kept` }
-  if (v.unreferenced === 0) return { tone: 'quiet', text: v.referenced > 0 ? 'stays: machines need it wherever it is' : 'it is ready nowhere' }
+  if (v.unreferenced === 0) return { tone: 'quiet', text: v.referenced > 0 ? `stays: machines need it in ${formatCount(v.referenced, 'cluster')}` : 'no cluster is known to have it ready' }
   if (keepUnreferencedFor) return { tone: 'attention', text: `goes where no machine has needed it for ${keepUnreferencedFor}` }
-  return { tone: 'attention', text: `can go from ${v.unreferenced} ${v.unreferenced === 1 ? 'cluster' : 'clusters'}, by a prune` }
+  return { tone: 'attention', text: `can go from ${formatCount(v.unreferenced, 'cluster')}, by a prune` }
 }

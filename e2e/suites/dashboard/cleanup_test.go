@@ -3,8 +3,10 @@
 package dashboard_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -112,6 +114,48 @@ func TestListsOfAReportArePagedAlone(t *testing.T) {
 	}
 	assert.Equal(t, report.Status.Digest+"-0-1", asked["prunereports/rows"])
 	assert.Equal(t, "a", asked["imageprunes/targets"])
+}
+
+// A page of what stays is a place among all rows of the report: the unknown clusters begin at their
+// first.
+func TestAllUnknownClustersOfAReport(t *testing.T) {
+	f := openOwn(t, playedfleet.Burning, "")
+	report := &v1alpha1.PruneReport{}
+	require.NoError(t, f.Live.Get(t.Context(), client.ObjectKey{Name: "autumn"}, report))
+	played := f.Handler(playedfleet.HandlerOptions{Origin: f.origin})
+	f.faults.set(func(w http.ResponseWriter, request *http.Request) bool {
+		if request.URL.Path != readapi.Root+"prunereports" {
+			return false
+		}
+		recorder, list := httptest.NewRecorder(), readapi.PruneReportList{}
+		request.Header.Del("Accept-Encoding")
+		request.Header.Del("If-None-Match")
+		played.ServeHTTP(recorder, request)
+		if assert.NoError(t, json.NewDecoder(recorder.Body).Decode(&list)) {
+			list.Reports[0].Clusters.Unknown = 9 // more than the page names
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list) // the page is gone
+		return true
+	})
+	p := chromium.OpenPage(t, f.options())
+	p.Visit(t, "/cleanup/autumn?verdict=kept&after="+report.Status.Digest+"-0-1")
+	p.AwaitElement(t, "table", "Rows of the report")
+	p.Click(t, "link", "all")
+	p.AwaitTrue(t, "location.search === '?verdict=unknown'")
+	p.AwaitText(t, "What is known")
+	var asked []url.Values
+	for _, request := range p.Requests() {
+		u, err := url.Parse(request)
+		require.NoError(t, err)
+		if u.Path == readapi.Root+"prunereports/rows" && u.Query().Get("verdict") == "unknown" {
+			asked = append(asked, u.Query())
+		}
+	}
+	require.NotEmpty(t, asked)
+	for _, query := range asked {
+		assert.Empty(t, query.Get("after"))
+	}
 }
 
 // What a change of the policy would change is shown while it is typed. It is written only onto the

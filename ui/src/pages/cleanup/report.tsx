@@ -150,7 +150,7 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
           {r.clusters.unknown > 8 && (
             <>
               {' '}
-              <a href={hrefWith({ verdict: 'unknown' })}>all</a>
+              <a href={verdictHref('unknown')}>all</a>
             </>
           )}
         </p>
@@ -166,6 +166,11 @@ function DigestState({ report: r, groups }: { report: PruneReport; groups: Answe
   return null
 }
 
+/** Returns the address of what has a verdict, from its first page on: a cursor is a place in all rows of the report. */
+function verdictHref(verdict: string): string {
+  return hrefWith({ verdict: verdict === 'candidate' ? undefined : verdict, after: undefined, offset: undefined, reason: undefined })
+}
+
 function Verdicts({ report: r, verdict }: { report: PruneReport; verdict: string }) {
   const kept = (r.kept ?? []).reduce((sum, k) => sum + k.count, 0)
   const choices = [
@@ -177,7 +182,7 @@ function Verdicts({ report: r, verdict }: { report: PruneReport; verdict: string
   return (
     <nav class="choices" aria-label="Verdict">
       {choices.map((c) => (
-        <a key={c.verdict} href={hrefWith({ verdict: c.verdict === 'candidate' ? undefined : c.verdict, after: undefined, offset: undefined, reason: undefined })} aria-current={c.verdict === verdict ? 'true' : undefined}>
+        <a key={c.verdict} href={verdictHref(c.verdict)} aria-current={c.verdict === verdict ? 'true' : undefined}>
           {c.label} <span class="choice-count">{formatNumber(c.count)}</span>
         </a>
       ))}

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { UnknownPathMessage } from './api'
-import { isOlderHub, lackingRight, nameRight } from './refused'
+import { ChooseClustersMessage, UnknownPathMessage } from './api'
+import { isMatrixTooLarge, isOlderHub, lackingRight, nameRight } from './refused'
 
 test.each([
   ['/k8s/apis/pelotech.ot/v1alpha1/imageprunes', 'imageprunes.pelotech.ot is forbidden: User "ben" cannot create resource "imageprunes" in API group "pelotech.ot" at the cluster scope', { verb: 'create', resource: 'imageprunes' }],
@@ -23,3 +23,11 @@ test('an older hub', () => {
   expect(isOlderHub(400, '/fleet/v1/members', 'limit=0: must be a number from 1 to 1000')).toBe(false)
   expect(isOlderHub(404, '/k8s/x', UnknownPathMessage)).toBe(false)
 })
+
+test.each([
+  ['too many sources', { status: 400, message: `the chosen clusters report more than 599 sources, the most for 3500 columns: ${ChooseClustersMessage}` }, true],
+  ['a selector that is half typed', { status: 400, message: 'selector=region in is no label selector such as region=nordics: unable to parse requirement' }, false],
+  ['no replica is elected', { status: 503, message: 'no replica of the hub is elected: try again' }, false],
+  ['the network is lost', { status: 0, message: 'nothing answers at this address' }, false],
+  ['no error', undefined, false],
+])('whether a matrix is too large: %s', (_, error, want) => expect(isMatrixTooLarge(error)).toBe(want))

@@ -1,4 +1,6 @@
-// Which right is lacking where a request was refused, and whether the hub is older than the page.
+// Why a request was refused: which right is lacking, whether the hub is older than the page, whether a matrix is too large.
+import { ChooseClustersMessage } from './api'
+import type { RequestError } from './client'
 
 /** Right is a verb on a resource. */
 export interface Right {
@@ -29,4 +31,9 @@ export function isOlderHub(status: number, path: string, message: string): boole
   if (!path.startsWith('/fleet/')) return false
   if (status === 404) return message.includes('this API has no such path')
   return status === 400 && / takes no parameter /.test(message)
+}
+
+/** Reports whether a matrix is refused as too large: a part of its clusters may have one. */
+export function isMatrixTooLarge(error: Pick<RequestError, 'status' | 'message'> | undefined): boolean {
+  return error?.status === 400 && error.message.includes(ChooseClustersMessage)
 }

@@ -138,19 +138,37 @@ func TestSourcesOfAPartOfTheFleet(t *testing.T) {
 			return false
 		}
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: "choose clusters with cols or selector"}) // the page is gone
+		_ = json.NewEncoder(w).Encode(readapi.ErrorAnswer{Error: readapi.ChooseClustersMessage}) // the page is gone
 		return true
 	})
 	opened := chromium.OpenPage(t, p.options())
 	opened.Announce("400 /fleet/v1/matrix")
+	opened.Visit(t, "/?columns=source&image=debian")
+	opened.AwaitText(t, readapi.ChooseClustersMessage)
+	opened.Click(t, "link", "Show versions")
+	opened.AwaitTrue(t, "location.search === '' && document.querySelectorAll('.matrix-cell').length > 10")
 	opened.Visit(t, "/?columns=source")
-	opened.AwaitText(t, "choose clusters with cols or selector")
 	opened.AwaitElement(t, "link", "Show versions")
 	opened.FillField(t, "searchbox", "Clusters by selector", "region=nordics")
 	opened.AwaitTrue(t, "document.querySelectorAll('.matrix-cell').length > 10")
 	names := browser.Evaluate[string](t, opened, "[...document.querySelectorAll('.matrix-name a')].map((a) => a.textContent).join()")
 	assert.Contains(t, names, "bergen")
 	assert.NotContains(t, names, "paris")
+}
+
+// A matrix of sources without a row says why: no cluster is chosen, or nothing is known of them. One
+// that fails for another reason than its size offers no smaller one.
+func TestSourcesOfNoCluster(t *testing.T) {
+	p := openStanding(t, playedfleet.Burning)
+	opened := chromium.OpenPage(t, p.options())
+	opened.Visit(t, "/?columns=source&selector=region%3Dnowhere")
+	opened.AwaitText(t, "No cluster matches this selector.")
+	opened.Visit(t, "/?columns=source&selector=region%3Dlab%2Cwave%21%3Dcanary%2Cenv%21%3Dproduction%2Cedge%21%3Dtrue")
+	opened.AwaitText(t, "No source is known of these clusters.")
+	opened.Announce("400 /fleet/v1/matrix")
+	opened.Visit(t, "/?columns=source&selector=region+in+(")
+	opened.AwaitText(t, "is no label selector")
+	opened.AwaitNone(t, "link", "Show versions")
 }
 
 // After the first answer, the page asks for what changed of the matrix alone.

@@ -6,6 +6,7 @@ import { announce } from '../announce'
 import { formatCount, formatNumber, plainText } from '../format'
 import { applyMatrix, cellAt, countLooks, describeCell, formatClosed, listNotReady, lookOf, lookWords, nameOfImage, parseClosed, shows, viewOf, worstFirst, type Cells, type Filter, type Show, type View } from '../matrix'
 import { useFolded, type Fold } from '../query'
+import { isMatrixTooLarge } from '../refused'
 import { href, hrefWith, navigate, param, setParams } from '../route'
 import { whyOf } from '../whyaddress'
 import { Command } from './command'
@@ -32,7 +33,7 @@ export function MatrixPanel() {
   const matrix = useFolded<Cells>('matrix', { rows, selector, group: param('group') }, ['images', 'rollouts', 'members'], fold, 2000)
   return (
     <Panel title="Clusters and images" aside={<Drawing />}>
-      {rows === 'source' && <SourceChoices isRefused={matrix.value.error !== undefined} />}
+      {rows === 'source' && <SourceChoices isTooLarge={isMatrixTooLarge(matrix.value.error)} />}
       <Shown answer={matrix} lines={12}>
         {(cells) => <Chosen cells={cells} />}
       </Shown>
@@ -41,13 +42,13 @@ export function MatrixPanel() {
 }
 
 /** A fleet may have more sources than a matrix has rows: then a part of its clusters is chosen. */
-function SourceChoices({ isRefused }: { isRefused: boolean }) {
+function SourceChoices({ isTooLarge }: { isTooLarge: boolean }) {
   return (
     <div class="filters matrix-choices">
       <TypedFilter name="selector" label="Clusters by selector" placeholder="region=nordics" starts={[]} />
-      {isRefused && (
+      {isTooLarge && (
         <>
-          <a href={hrefWith({ columns: undefined, selector: undefined })}>Show versions</a>
+          <a href={hrefWith({ columns: undefined, selector: undefined, image: undefined })}>Show versions</a>
           <a href={href('clusters') + '?sort=images'}>Clusters by number of images</a>
         </>
       )}
@@ -80,8 +81,10 @@ function Chosen({ cells }: { cells: Cells }) {
   return (
     <>
       <Choices cells={cells} filter={filter} />
-      {cells.images.length === 0 && param('columns') === 'source' ? (
-        <Empty title="These clusters have reported no image." />
+      {cells.clusters.length === 0 ? (
+        <Empty title={param('selector') ? 'No cluster matches this selector.' : 'There is no cluster.'} />
+      ) : cells.images.length === 0 && param('columns') === 'source' ? (
+        <Empty title={cells.clusters.some((c) => c.unknown) ? 'No source is known of these clusters.' : 'These clusters have reported no image.'} />
       ) : cells.images.length === 0 ? (
         <Empty title="There is no version of an image yet.">
           <Command text="kubectl ot image publish NAME --version VERSION --url URL --wait" />

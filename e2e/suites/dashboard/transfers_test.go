@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
 )
 
-// Of images that clusters do not name it is unknown whether they are what a list is limited to.
+// Images that clusters count without naming them may match a filter or not: the page says "up to".
 func TestUnlistedTransfers(t *testing.T) {
 	p := openOwn(t, playedfleet.Healthy, "")
 	p.faults.set(func(w http.ResponseWriter, request *http.Request) bool {

@@ -134,11 +134,11 @@ export function ReportState({ report: r }: { report: PruneReport }) {
 function NewReport() {
   const unreferencedFor = useSignal('168h')
   const typed = useSignal<string | undefined>(undefined)
-  // Of the time at which the dialog opens: a second report from this page needs another name.
+  // Each opening of the dialog offers another name, so that a second report can be made from this page.
   const isOpen = param('do') === 'report'
   const offered = useMemo(() => reportName(new Date()), [isOpen])
   const name = typed.value ?? offered
-  // Without a name, the command offers its own, of the time at which it runs.
+  // Without a name, the command chooses one by the time at which it runs.
   const command = `kubectl ot prune report${typed.value === undefined ? '' : ' ' + shellWord(name)}${unreferencedFor.value ? ` --unreferenced-for ${unreferencedFor.value}` : ''}`
   return (
     <Write

@@ -1,1 +1,0 @@
-var e=`https://github.com/pelotech/ot-fleet/blob/main/charts/ot-hub/runbooks/`,t=`unknown`;export{t as n,e as t};

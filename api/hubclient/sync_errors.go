@@ -76,6 +76,17 @@ func (f *SyncFailures) Describe(up, down error, before string) string {
 	return failure
 }
 
+// IsSameForAll reports whether a report is not copied for what it says, or for what its member answers:
+// whoever copies it fails. One that gets no answer may be the only one.
+func IsSameForAll(up error) bool {
+	var inMember *mailbox.MemberError
+	if errors.As(up, &inMember) {
+		kind, _ := ClassifyError(inMember.Unwrap())
+		return kind != NetworkFailure || errors.As(up, new(mailbox.ReportError))
+	}
+	return mailbox.IsRefused(up)
+}
+
 // describeSyncErrors says what is wrong with a member whose mailbox is not synced, by the
 // errors of mailbox.Relay; empty if the member is not the reason. It is always the same
 // for the same cause.

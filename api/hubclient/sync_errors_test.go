@@ -90,6 +90,26 @@ func TestLastingConflictsAreErrors(t *testing.T) {
 	}
 }
 
+// A member that another replica of the hub might copy is moved to it.
+func TestIsSameForAll(t *testing.T) {
+	for name, tt := range map[string]struct {
+		up   error
+		want bool
+	}{
+		"nothing":                      {},
+		"the hub refuses a page":       {apierrors.NewInvalid(schema.GroupKind{Kind: "ClusterReport"}, "page-1", nil), true},
+		"the hub does not answer":      {errors.New("connection refused"), false},
+		"another replica writes":       {apierrors.NewConflict(schema.GroupResource{}, "a", nil), false},
+		"the member refuses":           {memberFailure(t, apierrors.NewForbidden(schema.GroupResource{}, "a", nil)), true},
+		"the member fails":             {memberFailure(t, apierrors.NewInternalError(errors.New("no"))), true},
+		"the member does not answer":   {memberFailure(t, context.DeadlineExceeded), false},
+		"the report is of no cluster":  {memberFailure(t, mailbox.ReportError("it has no clusterUID")), true},
+		"a refusal behind another one": {errors.Join(apierrors.NewInvalid(schema.GroupKind{}, "a", nil), errors.New("also")), true},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, IsSameForAll(tt.up)) })
+	}
+}
+
 // memberFailure is the error of a sync whose member answers with err.
 func memberFailure(t *testing.T, err error) error {
 	t.Helper()

@@ -23,8 +23,9 @@ type EqualCopies struct {
 	droppedByKind map[string]droppedRecord
 	// recheckedAt is when all copies were last read live; zero after a failure.
 	recheckedAt time.Time
-	// refused is the activity that the hub's API server refused last.
-	refused refusedActivity
+	// refused is the activity that the hub's API server refused last, refusedPages the pages by name.
+	refused      refusedActivity
+	refusedPages map[string]refusedPage
 }
 
 // droppedRecord lists the fields that a source has and its written copy lacks.

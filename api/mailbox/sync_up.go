@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -234,9 +235,16 @@ func (r Relay) syncPage(ctx context.Context, source memberReport, name string, c
 	if page == nil || page.ClusterUID != source.root.ClusterUID {
 		return false, nil
 	}
-	return r.syncPart(ctx, page, copies[name], func(live *v1alpha1.ClusterReport) bool {
+	if err := r.Copies.findRefusal(page, time.Now()); err != nil {
+		return false, err
+	}
+	written, err = r.syncPart(ctx, page, copies[name], func(live *v1alpha1.ClusterReport) bool {
 		return live.Page != nil && live.ClusterUID == source.root.ClusterUID
 	})
+	if IsRefused(err) && !errors.As(err, new(*MemberError)) {
+		r.Copies.recordRefusal(page, err, time.Now())
+	}
+	return written, err
 }
 
 // syncPart copies a page or the activity. If it is read again and is no longer valid, it
@@ -325,11 +333,4 @@ func (r Relay) deleteCopy(ctx context.Context, copied *metav1.PartialObjectMetad
 // is useless.
 func IsRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
-}
-
-// IsReportRefused reports whether SyncUp failed for what the report says: whoever copies it fails.
-func IsReportRefused(err error) bool {
-	var problem ReportError
-	var inMember *MemberError
-	return errors.As(err, &problem) || IsRefused(err) && !errors.As(err, &inMember)
 }

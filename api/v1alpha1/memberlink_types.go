@@ -127,8 +127,8 @@ type MemberLinkStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	SyncError string `json:"syncError,omitempty"`
-	// reportRefused: syncError is about what the member's report says, or how much it
-	// changes. No other replica of the hub could copy it.
+	// reportRefused: syncError is about what the member's report says, how much it changes,
+	// or what the member answers. No other replica of the hub could copy it.
 	// +optional
 	ReportRefused bool `json:"reportRefused,omitempty"`
 

@@ -53,7 +53,7 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the hub does not reach the member (see Reachable); the status shows that time", since)
 	case s.ReportOlder:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the report in the member is older than the hub's copy: the member was restored from a backup, and its agent has not reported since; check that ot-agent runs in it", since)
-	case s.SyncError != "":
+	case s.ReportRefused:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: it is not copied (see MailboxSynced); the status shows that time", since)
 	default:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s although the member is reachable: check that ot-agent runs in it and has a leader; the status shows that time", since)

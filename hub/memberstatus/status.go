@@ -82,6 +82,8 @@ type Input struct {
 	ReportOlder bool
 	// SyncError says why the mailbox is not synced; empty if it is.
 	SyncError string
+	// ReportRefused: SyncError is about the report itself.
+	ReportRefused bool
 	// UnsupportedFields are the fields of plan and grant that the member's API server
 	// does not store.
 	UnsupportedFields []string

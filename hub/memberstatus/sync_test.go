@@ -20,10 +20,6 @@ func TestStatusShowsStalledSync(t *testing.T) {
 			change(v)
 		})
 	}
-	silent := func(v *memberstatus.Input) {
-		long := now.Add(-time.Hour)
-		v.ReceivedAt = &long
-	}
 	tests := map[string]struct {
 		view          memberstatus.Input
 		wantReachable metav1.ConditionStatus
@@ -68,6 +64,28 @@ func TestStatusShowsStalledSync(t *testing.T) {
 			assert.Equal(t, test.wantReason, reachable.Reason)
 			assert.Contains(t, reachable.Message, test.wantMessage)
 			assert.Equal(t, test.wantHealthy, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentHealthy).Status)
+		})
+	}
+}
+
+// silent has the last report be an hour old.
+func silent(v *memberstatus.Input) {
+	long := now.Add(-time.Hour)
+	v.ReceivedAt = &long
+}
+
+// A person must not be sent to an agent whose report is not copied.
+func TestSilenceOfARefusedReport(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*memberstatus.Input)
+		want   string
+	}{
+		"its report is refused":    {func(v *memberstatus.Input) { v.SyncError, v.ReportRefused = "the hub refuses it", true }, "it is not copied (see MailboxSynced)"},
+		"its plan cannot be given": {func(v *memberstatus.Input) { v.SyncError = "creating ClusterPlan: forbidden" }, "check that ot-agent runs in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := memberstatus.Compute(healthyInputWith(func(v *memberstatus.Input) { silent(v); tt.change(v) }))
+			assert.Contains(t, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentHealthy).Message, tt.want)
 		})
 	}
 }

@@ -111,6 +111,7 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	before := c.findings.SyncError
 	c.findings = c.findings.Merge(up, upErr, down, downErr)
 	c.findings.SyncError = c.failures.Describe(upErr, downErr, before)
+	c.findings.ReportRefused = c.findings.SyncError != "" && hubclient.IsSameForAll(upErr)
 
 	if ctx.Err() != nil {
 		return 0, nil

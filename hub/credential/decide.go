@@ -116,7 +116,8 @@ func (i Issued) RenewalWait(now time.Time, after time.Duration) time.Duration {
 	return i.waitSinceIssue(now, after)
 }
 
-// RefusedWait returns how long a refused token may be too new for every API server of the member.
+// RefusedWait returns how long to wait before a refused token is replaced. A member's API servers may
+// not all know a new token at once.
 func (i Issued) RefusedWait(now time.Time, o Options) time.Duration {
 	return i.waitSinceIssue(now, o.RetryRefused)
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // refusedPageDelay is the wait before a page that the hub's API server has refused is sent again
@@ -37,6 +39,9 @@ func (e *EqualCopies) recordRefusal(page metav1.Object, err error, now time.Time
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(e.refusedPages) >= v1alpha1.MaxReportPages { // a member may name others in each report
+		e.refusedPages = nil
+	}
 	if e.refusedPages == nil {
 		e.refusedPages = map[string]refusedPage{}
 	}

@@ -1,12 +1,16 @@
 package mailbox
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -39,4 +43,16 @@ func TestRefusedPageIsNotSentAgainUnchanged(t *testing.T) {
 		require.NoError(t, trigger.Sleep(t.Context(), refusedPageDelay))
 		assert.Equal(t, 1, r.sync().Written)
 	})
+}
+
+// A member may name other pages in each report.
+func TestRefusedPagesAreBounded(t *testing.T) {
+	var e EqualCopies
+	now := time.Now()
+	for n := range 4 * v1alpha1.MaxReportPages {
+		page := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("page-%d", n)}}
+		e.recordRefusal(page, errors.New("refused"), now)
+		require.Error(t, e.findRefusal(page, now))
+	}
+	assert.LessOrEqual(t, len(e.refusedPages), v1alpha1.MaxReportPages)
 }

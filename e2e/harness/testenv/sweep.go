@@ -20,7 +20,7 @@ const (
 	// sweepShares is the number of runs that see all points of a sweep.
 	sweepShares = 10
 	// turns is the number of runs that see all tests, pages and cases which take turns.
-	turns = 3
+	turns = 5
 )
 
 // IsLong reports whether sweeps take all of their points.
@@ -30,7 +30,7 @@ func IsLong() bool { return os.Getenv(LongVariable) != "" }
 // ten consecutive commits see all of them, and at least one.
 func SweepShare[T any](points []T) []T { return shareOf(points, sweepShares) }
 
-// TurnShare returns a third of the points, of a sweep that is cheaper or matters more.
+// TurnShare returns a fifth of the points, of a sweep that is cheaper or matters more.
 func TurnShare[T any](points []T) []T { return shareOf(points, turns) }
 
 // shareOf returns the points that this run takes: of so many consecutive runs, each takes
@@ -63,7 +63,7 @@ func sweepNumber() int {
 }
 
 // RunInTurn skips the test unless it is its turn, or it was asked for by -run: of tests that
-// show one promise in different circumstances, each run takes a third. index is the test's
+// show one promise in different circumstances, each run takes a fifth. index is the test's
 // place among those of its package. A test that takes a share of its points runs each time:
 // shares of turns would leave points out.
 func RunInTurn(t *testing.T, index int) {

@@ -65,6 +65,7 @@ func (s *staleAgent) requireConvergence(t *testing.T, vms ...*v1alpha1.VirtualMa
 
 // TestStaleVMCacheDeletesNoImage deletes the image of a VM that the agent does not know of.
 func TestStaleVMCacheDeletesNoImage(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	s := startStaleAgent(t, true, "virtualmachines")
 	vm := testenv.NewMachine(s.ns, "vm", s.img)
 	env.Create(t, vm)
@@ -79,6 +80,7 @@ func TestStaleVMCacheDeletesNoImage(t *testing.T) {
 // TestStaleVMCacheRetiresNoRevision changes the source of an image while the agent does not
 // know of its VM. Without a snapshot, no other live read is on the way.
 func TestStaleVMCacheRetiresNoRevision(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	for name, snapshotted := range map[string]bool{"snapshot": true, "claim": false} {
 		t.Run(name, func(t *testing.T) {
 			s := startStaleAgent(t, snapshotted, "virtualmachines")
@@ -100,6 +102,7 @@ func TestStaleVMCacheRetiresNoRevision(t *testing.T) {
 // TestStaleVMCacheDeletesNoSnapshot replaces the snapshot of a VM that the agent does not
 // know of.
 func TestStaleVMCacheDeletesNoSnapshot(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	createOtherSnapshotClass(t)
 	s := startStaleAgent(t, true, "virtualmachines")
 	vm := testenv.NewMachine(s.ns, "vm", s.img)
@@ -119,6 +122,7 @@ func TestStaleVMCacheDeletesNoSnapshot(t *testing.T) {
 
 // TestStaleImageCacheAcquiresNothing has an agent pin a revision that no longer exists.
 func TestStaleImageCacheAcquiresNothing(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	for name, change := range map[string]func(*testing.T, *staleAgent){
 		"the source was changed": func(t *testing.T, s *staleAgent) {
 			before := readServing(t, s.img)

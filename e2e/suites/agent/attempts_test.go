@@ -366,6 +366,7 @@ func TestTakenDataVolumeNameIsSkipped(t *testing.T) {
 // TestPendingClaimIsWrittenOnce wants CDI's annotations of a pending claim to be written once
 // only: repeated writes would make the binding controller lose every race.
 func TestPendingClaimIsWrittenOnce(t *testing.T) {
+	testenv.RunInTurn(t, 24)
 	testenv.RequireMutatingAdmission(t, env.ControlPlane.Config())
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
 	ns := env.CreateHomeNamespace(t)

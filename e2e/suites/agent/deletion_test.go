@@ -91,6 +91,7 @@ func awaitPhaseStep(p v1alpha1.Phase) func(*testing.T, *v1alpha1.VMDiskImage) {
 // TestForegroundDeletionTakesNoChildren deletes an image in the foreground while no agent
 // runs: with owner references, the garbage collector would delete the storage.
 func TestForegroundDeletionTakesNoChildren(t *testing.T) {
+	testenv.RunInTurn(t, 27)
 	env.SetPolicy(t, testenv.NewPolicy())
 	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
@@ -127,6 +128,7 @@ func removeFinalizers(t *testing.T, img *v1alpha1.VMDiskImage) {
 }
 
 func TestImageDeletedWithoutFinalizer(t *testing.T) {
+	testenv.RunInTurn(t, 15)
 	for _, tt := range []struct {
 		name string
 		do   func(t *testing.T, img *v1alpha1.VMDiskImage)
@@ -157,6 +159,7 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 // TestRecreatedImageTakesNothingOver wants an image to use nothing that a former image of its
 // name has left.
 func TestRecreatedImageTakesNothingOver(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	for _, tt := range []struct {
 		name string
 		path string
@@ -205,6 +208,7 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 }
 
 func TestSameNameInTwoNamespaces(t *testing.T) {
+	testenv.RunInTurn(t, 21)
 	env.SetPolicy(t, testenv.NewPolicy())
 	history := env.ObserveTest(t)
 	first, second := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a"), env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/b")

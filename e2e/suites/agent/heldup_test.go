@@ -29,6 +29,7 @@ func requireHeldUp(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reas
 
 // TestCordonedNodes wants the scheduler's words, and the import to go on by itself.
 func TestCordonedNodes(t *testing.T) {
+	testenv.RunInTurn(t, 26)
 	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
 	history := env.ObserveTest(t)
 	cordon := func(on bool) error {

@@ -64,6 +64,7 @@ func TestImagesSyncInQueueOrder(t *testing.T) {
 // stay in front. Those created meanwhile follow in the order of their creation, also within
 // one second.
 func TestQueueOrderSurvivesDowntime(t *testing.T) {
+	testenv.RunInTurn(t, 13)
 	env.SetPolicy(t, map[string]string{"concurrency": "0"})
 	ns := env.CreateHomeNamespace(t)
 	o := env.StartObserver(t)

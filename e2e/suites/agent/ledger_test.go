@@ -149,6 +149,7 @@ func updateLedgerStatus(t *testing.T, change func(*v1alpha1.SyncLedgerStatus)) {
 // TestStrayDataVolumeIsDeleted wants DataVolumes with the agent's label but without a slot to
 // be deleted and counted, and others to be left alone.
 func TestStrayDataVolumeIsDeleted(t *testing.T) {
+	testenv.RunInTurn(t, 20)
 	env.SetPolicy(t, testenv.NewPolicy())
 	ns := env.CreateHomeNamespace(t)
 	img := env.NewImage(ns, "image", "/ok/100ms/a")

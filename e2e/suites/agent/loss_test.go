@@ -19,6 +19,7 @@ import (
 
 // TestDeletedDataVolumeIsRetried wants another attempt that goes through the queue.
 func TestDeletedDataVolumeIsRetried(t *testing.T) {
+	testenv.RunInTurn(t, 17)
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
 			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
@@ -38,6 +39,7 @@ func TestDeletedDataVolumeIsRetried(t *testing.T) {
 
 // TestRepeatedDataVolumeDeletionFails wants the image to fail after the last attempt.
 func TestRepeatedDataVolumeDeletionFails(t *testing.T) {
+	testenv.RunInTurn(t, 19)
 	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "1"))
 	history := env.ObserveTest(t)
 	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
@@ -52,6 +54,7 @@ func TestRepeatedDataVolumeDeletionFails(t *testing.T) {
 // TestLostStorageIsSyncedAgain wants a lost image to be synced again through the queue, as
 // often as the policy allows in a day, and then to fail until a person acts.
 func TestLostStorageIsSyncedAgain(t *testing.T) {
+	testenv.RunInTurn(t, 18)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "resyncLimit", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)
@@ -83,6 +86,7 @@ func TestLostStorageIsSyncedAgain(t *testing.T) {
 // and downloads into it. Either CDI finishes before the agent sees the loss, or the agent
 // deletes the DataVolume and makes an attempt of its own: never both.
 func TestDeletedClaimIsSyncedAgain(t *testing.T) {
+	testenv.RunInTurn(t, 16)
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
 			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
@@ -136,6 +140,7 @@ func TestDeletedSnapshotIsRecreated(t *testing.T) {
 // TestSnapshotNeverReadyFails wants the image to fail and its import to be kept. Meanwhile
 // other images go on: a slot covers the transfer only.
 func TestSnapshotNeverReadyFails(t *testing.T) {
+	testenv.RunInTurn(t, 25)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)

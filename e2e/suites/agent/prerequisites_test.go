@@ -143,6 +143,7 @@ func TestNoDefaultStorageClass(t *testing.T) {
 // TestStorageClassUnknownToCDI wants an image whose claim CDI cannot create to wait without a
 // slot, and to go on by itself.
 func TestStorageClassUnknownToCDI(t *testing.T) {
+	testenv.RunInTurn(t, 22)
 	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0", "concurrency", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)
@@ -166,6 +167,7 @@ func TestStorageClassUnknownToCDI(t *testing.T) {
 
 // TestClaimBeyondLimitRange: CDI names a claim that a LimitRange refuses nowhere but in its log.
 func TestClaimBeyondLimitRange(t *testing.T) {
+	testenv.RunInTurn(t, 23)
 	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)
@@ -232,6 +234,7 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 }
 
 func TestWaitForFirstConsumer(t *testing.T) {
+	testenv.RunInTurn(t, 28)
 	env.SetPolicy(t, testenv.NewPolicy())
 	history := env.ObserveTest(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
@@ -261,6 +264,7 @@ func awaitNoSpaceMessage(t *testing.T, img *v1alpha1.VMDiskImage) string {
 // TestStorageCapacityIsRespected has a driver report a pool that is too small for one of two
 // images, and then a larger one.
 func TestStorageCapacityIsRespected(t *testing.T) {
+	testenv.RunInTurn(t, 14)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)

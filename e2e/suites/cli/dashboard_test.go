@@ -222,6 +222,7 @@ func TestDashboardOfAViewer(t *testing.T) {
 
 // TestDashboardSurvivesTheElectedHub: a page that is open goes on once another hub is elected.
 func TestDashboardSurvivesTheElectedHub(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	d := openDashboard(t, shared.Plugin)
 	d.signIn(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

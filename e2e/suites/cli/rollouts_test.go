@@ -254,6 +254,7 @@ func TestPublishDropsTheFormerChecksum(t *testing.T) {
 
 // What GitOps owns is not changed, and the owner is named.
 func TestGitOpsOwnsTheRollout(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	const name = "by-flux"
 	deleteFleetImageAtEnd(t, name)
 	shared.run(t, 0, publishArgs(name, "1", "--clusters", bergen, "--wait")...)

@@ -26,6 +26,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
 	"github.com/pelotech/ot-fleet/e2e/harness/plugin"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 const (
@@ -41,6 +42,7 @@ const (
 // command keeps the fleet in memory, and each costs little more than decoding what it asks
 // for.
 func TestLargeFleet(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	hub := newLargeHub(t)
 	p, err := plugin.New(t.TempDir(), plugin.Context{Name: hubContext, Config: hub.config()})
 	require.NoError(t, err)

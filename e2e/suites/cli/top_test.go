@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestTop(t *testing.T) {
@@ -39,6 +41,7 @@ func TestTop(t *testing.T) {
 
 // On a terminal it uses the alternate screen, and leaves the terminal as it was.
 func TestTopOnATerminal(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	script, err := exec.LookPath("script")
 	if err != nil {
 		t.Skip("script makes a terminal, and is not installed")

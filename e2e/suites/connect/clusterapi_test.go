@@ -24,6 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/credential"
 )
@@ -185,6 +186,7 @@ func TestClusterAPIUnreadable(t *testing.T) {
 // TestClusterAPIKeepsForeignMember creates objects with the hub's names in the agent's
 // namespace that do not belong to its account.
 func TestClusterAPIKeepsForeignMember(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	const strangers = "in the member was created neither by the hub nor by chart ot-agent"
 	helms := map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "ot-agent"}
 	cases := map[string]struct {
@@ -261,6 +263,7 @@ func TestClusterAPIChartAccount(t *testing.T) {
 
 // TestClusterAPIMoves moves the API server to another address.
 func TestClusterAPIMoves(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	way, err := faults.StartLink(steadyPlane.Config())
 	require.NoError(t, err)
 	defer way.Close()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
@@ -186,6 +187,7 @@ func TestRevokedCredential(t *testing.T) {
 }
 
 func TestRemovedRights(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	createSecretMember(t, "poor", createAccount(t, steadyPlane, "poor"))
 	awaitConnected(t, "poor")
 	role := deleteRole(t, steadyPlane, "poor")
@@ -221,6 +223,7 @@ func TestDeletedMember(t *testing.T) {
 // TestMailboxCRDsRemovedAndRestored makes the hub's own cluster a member, installs the
 // agent's chart after it has joined, and uninstalls it again.
 func TestMailboxCRDsRemovedAndRestored(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	createSecretMember(t, "itself", createAccount(t, hubPlane, "itself"))
 	notServed := func() {
 		require.Eventually(t, func() bool {

@@ -23,6 +23,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/chart"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 	"github.com/pelotech/ot-fleet/hub/controllers/connection"
 	"github.com/pelotech/ot-fleet/hub/credential"
 )
@@ -185,6 +186,7 @@ func TestGivenTokenIsReplaced(t *testing.T) {
 // TestFailedRotationKeepsTheToken: the member refuses another token, or the hub cannot store
 // it; the one in use goes on, and is replaced when the cause is gone.
 func TestFailedRotationKeepsTheToken(t *testing.T) {
+	testenv.RunInTurn(t, 1)
 	applyHubAccount(t, nil)
 	member := createRotatedMember(t, "stuck", bootstrapKubeconfig(t, "bootstrap-of-stuck"))
 	m := awaitConnected(t, "stuck")
@@ -246,6 +248,7 @@ func TestFailedRotationKeepsTheToken(t *testing.T) {
 // TestOlderChartRotatesUnbound: a member without the Secret and the policy gets tokens that
 // are bound to the account only, and other credentials are left alone.
 func TestOlderChartRotatesUnbound(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	applyHubAccount(t, nil)
 	given := bootstrapKubeconfig(t, "bootstrap-of-older")
 	policy := &unstructured.Unstructured{}

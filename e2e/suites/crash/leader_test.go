@@ -223,6 +223,7 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 // the next leader may reconcile the image before it has read the policy, and the default
 // policy allows retries.
 func TestNextLeaderJudgesFailuresByThePolicy(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	env.StorePolicy(t, map[string]string{"concurrency": "4", "retryLimit": "0"})
 	ns, o := env.CreateNamespace(t), env.StartObserver(t)
 	first := faults.StartLeader(t, env, faults.WriteHooks{Before: faults.OnFirst(isOutcomeWrite(v1alpha1.OutcomeFailed), func(a *faults.FaultyAgent, _ faults.Write) error {

@@ -98,6 +98,7 @@ func TestAPIServerRestart(t *testing.T) {
 }
 
 func TestAPIServerPause(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	testOutage(t, func(_ string, agents [2]*faults.FaultyAgent) {
 		require.NoError(t, env.ControlPlane.PauseAPIServer(t.Context()))
 		t.Cleanup(func() { _ = env.ControlPlane.ResumeAPIServer() })
@@ -108,6 +109,7 @@ func TestAPIServerPause(t *testing.T) {
 }
 
 func TestCDIRestart(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	testOutage(t, func(namespace string, _ [2]*faults.FaultyAgent) {
 		awaitImporter(t, namespace, corev1.PodRunning)
 		require.NoError(t, env.StopCDI())

@@ -71,6 +71,7 @@ func TestStaleCacheDecidesNothingWrong(t *testing.T) {
 // TestStalePolicyRaisesNoBudget: an agent that misses a lowered budget learns of it from the
 // ledger, where another agent has acknowledged it.
 func TestStalePolicyRaisesNoBudget(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	env.StorePolicy(t, newPolicy("2"))
 	ns, o := env.CreateNamespace(t), env.StartObserver(t)
 	stale := faults.StartLeader(t, env, faults.WriteHooks{})

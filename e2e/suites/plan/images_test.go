@@ -248,6 +248,7 @@ func TestForeignImagesAreNotTouched(t *testing.T) {
 // TestForeignImagesMissingFromTheCache wants images of people to be left alone by an agent
 // whose cache does not have them yet.
 func TestForeignImagesMissingFromTheCache(t *testing.T) {
+	testenv.RunInTurn(t, 2)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	ns := env.CreateHomeNamespace(t)
 	deletePlanAndAwait(t)

@@ -197,6 +197,7 @@ func TestDeletedPlan(t *testing.T) {
 // TestUnparsableOwnPolicyUnderAPlan wants the plan's policy to apply within the limit of the
 // last valid own policy.
 func TestUnparsableOwnPolicyUnderAPlan(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3"))
 	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "2", "retryLimit", "1")))
 	testenv.AdmitInvalidPolicy(t, env.Client())
@@ -235,6 +236,7 @@ func requireStarted(t *testing.T, o *observer.Observer, n int) observer.History 
 // TestPlanLoweringBudgetEndsNothing wants running imports to go on, and no other to start
 // until the budget allows it.
 func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
 	ns := env.CreateHomeNamespace(t)
 	setPlan(t, newPlan(t, testenv.NewPolicy("concurrency", "3")))
@@ -281,6 +283,7 @@ func TestPlanLoweringBudgetEndsNothing(t *testing.T) {
 // TestLostLedgerIsRebuiltUnderAPlan wants the plan to be acknowledged again and running imports
 // to get their slots back.
 func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	const n = 2
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
 	ns := env.CreateHomeNamespace(t)
@@ -319,6 +322,7 @@ func TestLostLedgerIsRebuiltUnderAPlan(t *testing.T) {
 // TestStaleAgentRaisesNoBudget wants an agent that misses a lowered budget to learn of it from
 // the ledger, where another agent has acknowledged it.
 func TestStaleAgentRaisesNoBudget(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	for _, tt := range []struct {
 		name     string
 		before   func(*testing.T) // what the stale agent sees

@@ -46,6 +46,7 @@ func TestPolicyMissingFromTheStart(t *testing.T) {
 }
 
 func TestPolicyDeletedLater(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "2"))
 	history := env.ObserveTest(t)
 	require.NoError(t, env.Client().Delete(t.Context(), env.PolicyConfigMap()))

@@ -114,6 +114,7 @@ func TestRetirementRemovesOnlyUnreferencedImages(t *testing.T) {
 // TestPlanKeepsImagesBeyondTheirTTL wants the plan to override the TTL of an image's spec for
 // as long as the plan keeps the image.
 func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
 	ns := env.CreateHomeNamespace(t)
 	img, expired := env.NewImage(ns, "image", "/ok/100ms/a"), env.NewImage(ns, "goes", "/ok/100ms/b")
@@ -150,6 +151,7 @@ func TestPlanKeepsImagesBeyondTheirTTL(t *testing.T) {
 
 // TestRejectedPlanRetiresNothing has rejected plans retire existing images.
 func TestRejectedPlanRetiresNothing(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "4"))
 	ns := env.CreateHomeNamespace(t)
 	img := createPlannedImages(t, env.NewImage(ns, "image", "/ok/100ms/a"))[0]

@@ -193,6 +193,7 @@ func requireMetadataBounded(t *testing.T, agent *fakeAgent) {
 
 // TestUndecodableReportHoldsUpNoOtherMember: the schema admits times that Go's types do not.
 func TestUndecodableReportHoldsUpNoOtherMember(t *testing.T) {
+	testenv.RunInTurn(t, 15)
 	agent, _, _ := registerFakeAgent(t, "undecodable")
 	undecodable := func(name, part string, content map[string]any) {
 		report := &unstructured.Unstructured{Object: map[string]any{"clusterUID": string(cluster), "sequence": int64(1), part: content}}

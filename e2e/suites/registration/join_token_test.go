@@ -17,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestJoinTokenPresentedTwice presents a stolen join token, before and after the agent is
@@ -76,6 +77,7 @@ func TestJoinTokenPresentedTwice(t *testing.T) {
 // TestSupersededJoinToken shows that a superseded join token is refused, however soon it
 // is presented.
 func TestSupersededJoinToken(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	t.Parallel()
 	createPullMember(t, "later", v1alpha1.MemberPull{AutoAccept: true})
 	former := awaitInvited(t, "later")
@@ -96,6 +98,7 @@ func TestSupersededJoinToken(t *testing.T) {
 // TestExpiredJoinToken shows that a join token is refused if it expires before it is
 // presented, or before its key is accepted.
 func TestExpiredJoinToken(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	t.Parallel()
 	createPullMember(t, "late", v1alpha1.MemberPull{})
 	agent, key := awaitInvited(t, "late"), newKey(t)
@@ -149,6 +152,7 @@ func TestAutoAcceptTakesFirstKey(t *testing.T) {
 // TestAgentWithExpiredCredential shows that an agent with an expired credential registers
 // again with its key, without a second acceptance.
 func TestAgentWithExpiredCredential(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	t.Parallel()
 	createPullMember(t, "offline", v1alpha1.MemberPull{})
 	first, key := awaitInvited(t, "offline"), newKey(t)

@@ -116,6 +116,7 @@ func (s *testFleet) storedCredential(t *testing.T) string {
 }
 
 func TestAgentReconnectsAfterHubOutage(t *testing.T) {
+	testenv.RunInTurn(t, 13)
 	s := shared
 	s.createMember(t, &v1alpha1.MemberPull{AutoAccept: true})
 	s.startAgent(t, nil)

@@ -37,6 +37,7 @@ func (s *testFleet) awaitEvent(t *testing.T, reason, note string) {
 // TestLabelsSurviveLeaving shows, in both modes, that a member which leaves and joins again has
 // the labels that people gave it, and that labels removed by people stay away.
 func TestLabelsSurviveLeaving(t *testing.T) {
+	testenv.RunInTurn(t, 14)
 	s := shared
 	for mode, join := range map[string]func(t *testing.T){
 		"pull": func(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 // created again, while a member changes from push to pull mode and back as
 // docs/operate/members.md describes. Running downloads continue within the budget.
 func TestSwitchBetweenPushAndPull(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	s := shared
 	cfg, err := s.member.ControlPlane.ServiceAccountConfig(t.Context(), program.AgentNamespace, "ot-hub")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // TestRevocation shows that revoking an agent refuses its credentials at once, stolen
@@ -45,6 +46,7 @@ func TestRevocation(t *testing.T) {
 // TestRevocationBeforeRegistration shows that a revocation also invalidates a join token,
 // or a credential, that no agent has used yet.
 func TestRevocationBeforeRegistration(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	t.Parallel()
 	createPullMember(t, "early", v1alpha1.MemberPull{AutoAccept: true})
 	token, key := awaitInvited(t, "early"), newKey(t)
@@ -60,6 +62,7 @@ func TestRevocationBeforeRegistration(t *testing.T) {
 // TestRemovedMemberIsRevoked shows that an agent is revoked when its member changes to
 // push mode or is deleted.
 func TestRemovedMemberIsRevoked(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	t.Parallel()
 	t.Run("for mode Push", func(t *testing.T) {
 		t.Parallel()
@@ -94,6 +97,7 @@ func TestRemovedMemberIsRevoked(t *testing.T) {
 // TestRevocationEndsOpenWatch shows the limit of a revocation: the API server does not
 // authorize a running watch again. That watch shows only the member's own mailbox.
 func TestRevocationEndsOpenWatch(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	t.Parallel()
 	agent, _, _ := registerFakeAgent(t, "watched")
 	c, err := client.NewWithWatch(agent.cfg, client.Options{Scheme: scheme, Mapper: shared.RESTMapper()})

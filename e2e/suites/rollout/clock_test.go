@@ -18,6 +18,7 @@ import (
 // Member clocks a day ahead and a day behind neither time anything out nor delay it. The clock
 // of a real agent is the machine's, so these members are fakes.
 func TestRolloutWithClockSkew(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	t.Parallel()
 	fakes, err := fakemember.Start(t.Context(), shared.Plane, "clock", 2)
 	require.NoError(t, err)

@@ -13,11 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // Of two FleetDiskImages that make images of one name the older one wins; the
 // other says which, begins with nobody, and takes its turn when that one is gone.
 func TestTwoFleetDiskImagesWithOneImageName(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	t.Parallel()
 	older, younger := shared.newFleetImage("one-name-a", bergen, edge), shared.newFleetImage("one-name-b", edge, frankfurt)
 	older.Spec.ImageName, younger.Spec.ImageName = "one-name", "one-name"

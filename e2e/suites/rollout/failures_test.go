@@ -74,6 +74,7 @@ func TestRolloutStopsOnMaxFailures(t *testing.T) {
 // As many clusters may fail as maxFailures says: the rollout goes on past them and
 // succeeds.
 func TestRolloutContinuesWithinMaxFailures(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	t.Parallel()
 	img := shared.newFleetImage("past-failures", onlineMembers...)
 	setOneAtATime(img)

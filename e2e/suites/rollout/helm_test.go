@@ -110,6 +110,7 @@ func TestHelmWaitsForRollout(t *testing.T) {
 
 // A rollout that fails ends Helm's wait, with its message.
 func TestHelmReportsFailedRollout(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	t.Parallel()
 	term := pages.OpenTerminal(t, "hub", map[string]string{"hub": shared.Plane.Kubeconfig()})
 	img := shared.newFleetImage("by-helm-failed", bergen)

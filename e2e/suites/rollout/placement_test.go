@@ -11,12 +11,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // A cluster that several waves select is of the first one; a wave that selects
 // none is over at once, and the message says so; who is excluded is not placed,
 // selected and named or not.
 func TestOverlappingAndEmptySelectors(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	t.Parallel()
 	img := shared.newFleetImage("overlap", bergen)
 	img.Spec.Placement = v1alpha1.Placement{
@@ -36,6 +38,7 @@ func TestOverlappingAndEmptySelectors(t *testing.T) {
 
 // A placement of nobody waits until a cluster comes to be selected.
 func TestEmptyPlacement(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	t.Parallel()
 	const label = "placed-later"
 	img := shared.newFleetImage("nobody", bergen)
@@ -64,6 +67,7 @@ func TestEmptyPlacement(t *testing.T) {
 // Selectors that change while a rollout runs: a cluster that had not started never starts,
 // one that had started keeps what it has, and a new one starts in its turn.
 func TestPlacementChangesDuringRollout(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	t.Parallel()
 	img := shared.newFleetImage("replaced", bergen)
 	img.Spec.Placement = v1alpha1.Placement{ClusterSelector: ptr.To(newSelector(labelSite, bergen, edge, frankfurt))}
@@ -91,6 +95,7 @@ func TestPlacementChangesDuringRollout(t *testing.T) {
 // A member that is given other labels while a rollout runs goes out of its wave
 // and into another, and out of the placement, as if it had always had them.
 func TestRelabelledClusterIsAdded(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	t.Parallel()
 	const label = "stage"
 	for cluster, stage := range map[string]string{bergen: "early", edge: "early", frankfurt: "other", lab: "other"} {

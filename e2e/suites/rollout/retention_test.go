@@ -77,6 +77,7 @@ func TestRetention(t *testing.T) {
 // A FleetDiskImage whose images are retained is deleted at once, and no plan requests or
 // keeps them afterwards.
 func TestRetainDeletionPolicy(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	t.Parallel()
 	img := shared.newFleetImage("retained", bergen, edge)
 	name := img.ImageNameForVersion("1")

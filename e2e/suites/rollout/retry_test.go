@@ -11,11 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // A person starts failed clusters over from the hub: one of them, then all. Each token counts
 // once, and what fails again stays failed.
 func TestFailedClustersStartOver(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	t.Parallel()
 	var available atomic.Bool
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

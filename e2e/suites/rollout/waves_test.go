@@ -96,6 +96,7 @@ func TestTwoWaves(t *testing.T) {
 // A version that takes the place of another on its way goes through all waves
 // from the first one. Who had not begun never gets the former one.
 func TestNewVersionDuringWave(t *testing.T) {
+	testenv.RunInTurn(t, 14)
 	t.Parallel()
 	img := shared.newFleetImage("moves-on", onlineMembers...)
 	setOneAtATime(img, newWave(canary, labelRing, canary))
@@ -151,6 +152,7 @@ func TestNewVersionDuringWave(t *testing.T) {
 // revision of the same images, and as slowly. Who is not there yet keeps what it
 // has.
 func TestChangedSourceUnderSameVersion(t *testing.T) {
+	testenv.RunInTurn(t, 13)
 	t.Parallel()
 	img := shared.newFleetImage("same-version", onlineMembers...)
 	setOneAtATime(img)

@@ -93,6 +93,7 @@ func TestOrphanedVMIsTakenOver(t *testing.T) {
 // TestOrphanedDiskHoldsItsImage deletes a VM and keeps its objects: the image stays until the disk
 // is deleted or taken over, and a VM that takes it over for another image holds it, too.
 func TestOrphanedDiskHoldsItsImage(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
@@ -123,6 +124,7 @@ func TestOrphanedDiskHoldsItsImage(t *testing.T) {
 // TestOrphanedClaimHoldsItsImage deletes a halted VM, its KubeVirt VM and its disk's DataVolume: the
 // claim that CDI has made of that says what it was cloned from, and holds the image alone.
 func TestOrphanedClaimHoldsItsImage(t *testing.T) {
+	testenv.RunInTurn(t, 13)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))

@@ -122,6 +122,7 @@ func TestDataSourceOfOthers(t *testing.T) {
 // TestArchitectureMismatchWaits has a machine wait for an image of its architecture, without a
 // clone, and start once that is mended.
 func TestArchitectureMismatchWaits(t *testing.T) {
+	testenv.RunInTurn(t, 28)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/architecture")

@@ -110,6 +110,7 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 // TestRefusedInstances wants the sentence of the quota or LimitRange that refuses an instance or
 // its virt-launcher, and the VM to run without it.
 func TestRefusedInstances(t *testing.T) {
+	testenv.RunInTurn(t, 17)
 	t.Parallel()
 	for name, refuse := range map[string]struct {
 		by     func(t *testing.T, ns string) client.Object
@@ -148,6 +149,7 @@ func TestRefusedInstances(t *testing.T) {
 // TestRootDiskBeyondQuota wants the sentence of the quota that refuses the claim, and a person
 // to act.
 func TestRootDiskBeyondQuota(t *testing.T) {
+	testenv.RunInTurn(t, 14)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	quota := createQuota(t, ns, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("1Mi")})
@@ -163,6 +165,7 @@ func TestRootDiskBeyondQuota(t *testing.T) {
 // TestRootDiskBeyondLimitRange wants the LimitRange that refuses the claim to be named, which CDI
 // does nowhere but in its log, and a person to act.
 func TestRootDiskBeyondLimitRange(t *testing.T) {
+	testenv.RunInTurn(t, 15)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Mi")
@@ -177,6 +180,7 @@ func TestRootDiskBeyondLimitRange(t *testing.T) {
 // TestRootDiskWithoutAccessModes takes the access modes from a StorageProfile once an image is
 // imported: CDI makes no claim for a clone.
 func TestRootDiskWithoutAccessModes(t *testing.T) {
+	testenv.RunInTurn(t, 16)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "modes-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
@@ -236,6 +240,7 @@ func TestAddressesOfTwoVMs(t *testing.T) {
 
 // TestPodNetworkAddressStays wants a VM without interfaces to have one MAC address for life.
 func TestPodNetworkAddressStays(t *testing.T) {
+	testenv.RunInTurn(t, 18)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
@@ -259,6 +264,7 @@ func TestPodNetworkAddressStays(t *testing.T) {
 
 // TestOverlayRemoves applies an overlay as kubectl does, which drops nulls.
 func TestOverlayRemoves(t *testing.T) {
+	testenv.RunInTurn(t, 19)
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.Overlay = newOverlay(`{"template": {"spec": {

@@ -72,6 +72,7 @@ func TestVMWithoutRightToCreateItsImage(t *testing.T) {
 }
 
 func TestExistingImageWinsOverTemplate(t *testing.T) {
+	testenv.RunInTurn(t, 20)
 	t.Parallel()
 	img := sharedImage(t)
 	vm := withImageTemplate(env.CreateNamespace(t), "vm", img)
@@ -187,6 +188,7 @@ func TestImageChangedBeforeRootDiskExists(t *testing.T) {
 // TestImageChangedAfterRootDiskExists wants the VM to keep its disk, and to hold both images
 // until a new disk replaces the old one.
 func TestImageChangedAfterRootDiskExists(t *testing.T) {
+	testenv.RunInTurn(t, 21)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	one, other := env.NewSnapshottedImage(ns, "one", "/ok/100ms/1"), env.NewSnapshottedImage(ns, "other", "/ok/100ms/2")
@@ -286,6 +288,7 @@ func TestDeletedSnapshotDuringClone(t *testing.T) {
 // TestForgedRootDiskIsNotUsed plays an author who may read one image of a namespace and wants
 // the content of another: he creates a root disk with the agent's labels himself.
 func TestForgedRootDiskIsNotUsed(t *testing.T) {
+	testenv.RunInTurn(t, 22)
 	t.Parallel()
 	farm, ns := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := env.NewSnapshottedImage(farm, "image", "/ok/100ms/image.qcow2")

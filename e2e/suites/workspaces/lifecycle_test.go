@@ -40,6 +40,7 @@ func TestDeletedVMLeavesNothing(t *testing.T) {
 
 // TestRecreatedVM creates a VM while a former one of its name is being deleted.
 func TestRecreatedVM(t *testing.T) {
+	testenv.RunInTurn(t, 23)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	old := testenv.NewMachine(ns, "vm", sharedImage(t))
@@ -92,6 +93,7 @@ func TestDeletedImageServesUntilReleased(t *testing.T) {
 // TestVMCreatedDuringImageTearDown wants the VM to wait until the image is gone and to create
 // it again from its template.
 func TestVMCreatedDuringImageTearDown(t *testing.T) {
+	testenv.RunInTurn(t, 24)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	fresh := env.NewSnapshottedImage(farm, "image", "/ok/100ms/a")
@@ -225,6 +227,7 @@ func TestDriftIsReverted(t *testing.T) {
 }
 
 func TestLongAndUnusualNames(t *testing.T) {
+	testenv.RunInTurn(t, 25)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
 	var machines []*v1alpha1.VirtualMachine

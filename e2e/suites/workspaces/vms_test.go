@@ -163,6 +163,7 @@ func TestChangedSpecWaitsForARestart(t *testing.T) {
 // TestRerunOnFailureWaitsForFormerInstance: while the former instance exists, virt-controller
 // starts no other (KubeVirt 1.8.0, pkg/virt-controller/watch/vm/vm.go:1069).
 func TestRerunOnFailureWaitsForFormerInstance(t *testing.T) {
+	testenv.RunInTurn(t, 26)
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.RunStrategy = "Always"
@@ -269,6 +270,7 @@ func TestPasswordsAreOnlyInTheSecret(t *testing.T) {
 }
 
 func TestLongUserDataUsesASecret(t *testing.T) {
+	testenv.RunInTurn(t, 27)
 	t.Parallel()
 	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
 	vm.Spec.CloudInit = &v1alpha1.CloudInit{UserData: "#!/bin/sh\n" + strings.Repeat("# user data\n", 100<<10/15)}

@@ -94,9 +94,14 @@ type WaveStatus struct {
 	Name string `json:"name"`
 	// +required
 	Clusters ClusterCounts `json:"clusters"`
-	// doneAt is when the wave became done, by the hub's clock.
+	// doneAt is when the wave became done, by the hub's clock. Absent while it is not done.
 	// +optional
 	DoneAt *metav1.Time `json:"doneAt,omitempty"`
+	// firstDoneAt is the doneAt that a wave gets back which is not done because clusters have
+	// come back that were offline. Absent once a cluster of the wave starts, or an image there
+	// starts over. Hubs of older versions did not record it.
+	// +optional
+	FirstDoneAt *metav1.Time `json:"firstDoneAt,omitempty"`
 }
 
 // ClusterSummary describes one cluster in short.
@@ -189,6 +194,8 @@ const (
 	MaxTemplatesBytes = 80 << 10
 	// MaxPendingSources is how many sources an approval can name.
 	MaxPendingSources = 256
+	// MaxPendingRetries is how many offline clusters a retry does not wait for.
+	MaxPendingRetries = 256
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
 	// MaxBlockedClusters is how many blocked clusters the status lists.
@@ -234,9 +241,17 @@ type FleetDiskImageStatus struct {
 	// +optional
 	PendingApproval *PendingApproval `json:"pendingApproval,omitempty"`
 	// observedRetry is the last token of spec.retry that the plans of all clusters have that
-	// had failed.
+	// had failed, but those in pendingRetries.
 	// +optional
 	ObservedRetry string `json:"observedRetry,omitempty"`
+	// pendingRetries are the clusters, by name, that had failed when observedRetry was set,
+	// and whose plans could not have the token because they were offline. They get it when
+	// they are back.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	PendingRetries []string `json:"pendingRetries,omitempty"`
 	// lastSuccessAt is when a cluster last succeeded, by the hub's clock.
 	// +optional
 	LastSuccessAt *metav1.Time `json:"lastSuccessAt,omitempty"`

@@ -202,6 +202,41 @@ type MemberWindow struct {
 	OpenedAt *metav1.Time `json:"openedAt,omitempty"`
 }
 
+// MaxMemberStretches bounds each list of stretches of a member.
+const MaxMemberStretches = 64
+
+// MemberStretch is a time without interruption.
+type MemberStretch struct {
+	// from is when it began.
+	// +required
+	From metav1.Time `json:"from"`
+	// until is when it ended. Absent while it lasts.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+	// secondsBefore is how long all earlier stretches lasted together, listed or not.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	SecondsBefore int64 `json:"secondsBefore,omitempty"`
+}
+
+// MemberUptime is when a member could make progress, by the hub's clock. A progressDeadline
+// counts this time. Of earlier stretches, those are listed during or before which an image of
+// the plan was planned.
+type MemberUptime struct {
+	// online are the stretches in which it was online: it reported, its identity was
+	// confirmed, and it was not in quarantine. Absent before the first interruption.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Online []MemberStretch `json:"online,omitempty"`
+	// open are the stretches in which it was also waiting for no window. Absent before the
+	// first interruption.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Open []MemberStretch `json:"open,omitempty"`
+}
+
 // MemberClusterStatus is what the hub knows about a member.
 type MemberClusterStatus struct {
 	// observedGeneration is the generation of the spec that this status is about; -1 before
@@ -247,6 +282,10 @@ type MemberClusterStatus struct {
 	// has always been able to.
 	// +optional
 	Window *MemberWindow `json:"window,omitempty"`
+	// uptime is when the member was online, and when no window held it up. Absent before the
+	// first interruption. Hubs of older versions did not record it.
+	// +optional
+	Uptime *MemberUptime `json:"uptime,omitempty"`
 	// slotsUsed is how many slots of the SyncLedger are taken. Absent without a report.
 	// +optional
 	SlotsUsed *int32 `json:"slotsUsed,omitempty"`

@@ -375,8 +375,10 @@ export interface FleetDiskImageStatus {
   waves?: WaveStatus[];
   /** pendingApproval is what clusters of the current wave wait for, with reason AwaitingApproval or while others of the wave start. */
   pendingApproval?: PendingApproval;
-  /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed. */
+  /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed, but those in pendingRetries. */
   observedRetry?: string;
+  /** pendingRetries are the clusters, by name, that had failed when observedRetry was set, and whose plans could not have the token because they were offline. */
+  pendingRetries?: string[];
   /** lastSuccessAt is when a cluster last succeeded, by the hub's clock. */
   lastSuccessAt?: string;
   /** expectedAt is when the rollout is expected to be done, to the minute, by what the clusters import and queue, else by its pace until lastSuccessAt. */
@@ -917,6 +919,8 @@ export interface MemberClusterStatus {
   ownConcurrency?: number;
   /** window says whether the member may import by the windows of the policy. */
   window?: MemberWindow;
+  /** uptime is when the member was online, and when no window held it up. */
+  uptime?: MemberUptime;
   /** slotsUsed is how many slots of the SyncLedger are taken. */
   slotsUsed?: number;
   /** images of the member, counted. */
@@ -1058,6 +1062,16 @@ export interface MemberStates {
   named?: NamedMember[];
 }
 
+/** MemberStretch is a time without interruption. */
+export interface MemberStretch {
+  /** from is when it began. */
+  from: string;
+  /** until is when it ended. */
+  until?: string;
+  /** secondsBefore is how long all earlier stretches lasted together, listed or not. */
+  secondsBefore?: number;
+}
+
 /** MemberSummary sums up one member. */
 export interface MemberSummary extends Counts {
   member: string;
@@ -1080,6 +1094,14 @@ export interface MemberTransfers {
   reason?: string;
   /** message explains the reason. */
   message?: string;
+}
+
+/** MemberUptime is when a member could make progress, by the hub's clock. */
+export interface MemberUptime {
+  /** online are the stretches in which it was online: it reported, its identity was confirmed, and it was not in quarantine. */
+  online?: MemberStretch[];
+  /** open are the stretches in which it was also waiting for no window. */
+  open?: MemberStretch[];
 }
 
 /** MemberWindow is where a member is in the windows of its policies, or of the fleet's budget. */
@@ -2245,6 +2267,8 @@ export interface WaveStatus {
   clusters: ClusterCounts;
   /** doneAt is when the wave became done, by the hub's clock. */
   doneAt?: string;
+  /** firstDoneAt is the doneAt that a wave gets back which is not done because clusters have come back that were offline. */
+  firstDoneAt?: string;
 }
 
 /** Why is what the hub knows of one image of one member: its state, what runs and what goes first, and why the budget is what it is. */

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -62,8 +63,10 @@ type evaluation struct {
 	waves          []wave
 	placed         []placedCluster // by name
 	counts         stateCounts
-	// unplannedRetries are the clusters that get a token which their plans do not show yet.
+	// unplannedRetries are the online clusters that get a token which their plans do not show
+	// yet, offlineRetries the offline ones, by name.
 	unplannedRetries int
+	offlineRetries   []string
 	currentWave      int // index of the first wave that is not done, or the number of waves
 }
 
@@ -95,7 +98,7 @@ type placedCluster struct {
 func newEvaluation(v View) *evaluation {
 	old := &v.Image.Status
 	e := &evaluation{View: v}
-	e.status.ObservedGeneration, e.status.ObservedRetry = v.Image.Generation, old.ObservedRetry
+	e.status.ObservedGeneration, e.status.ObservedRetry, e.status.PendingRetries = v.Image.Generation, old.ObservedRetry, slices.Clone(old.PendingRetries)
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
 	recordTemplate(e.status.Versions, v.Image)
 	e.status.Conditions = slices.Clone(old.Conditions)
@@ -161,6 +164,7 @@ func (e *evaluation) placeClusters() {
 // findCurrentWave sums the counts, and finds which waves are done and since when.
 func (e *evaluation) findCurrentWave() {
 	e.currentWave = len(e.waves)
+	e.restoreFirstDoneAt()
 	for i := range e.waves {
 		w := &e.waves[i]
 		e.counts.addCounts(&w.counts)
@@ -168,23 +172,52 @@ func (e *evaluation) findCurrentWave() {
 			e.currentWave = min(e.currentWave, i)
 			continue
 		}
-		if !e.versionChanged {
-			w.doneAt = previousDoneAt(e.Image.Status.Waves, w.name)
-		}
 		// While none is selected, clusters go on by their plans: their waves are not done by that.
-		if w.doneAt == nil && len(e.placed) > 0 {
-			w.doneAt = toStoredTime(e.Now)
+		if w.wasDone || len(e.placed) > 0 {
+			w.doneAt, w.firstDoneAt = cmp.Or(w.firstDoneAt, toStoredTime(e.Now)), nil
 		}
 	}
 }
 
-func previousDoneAt(waves []v1alpha1.WaveStatus, name string) *metav1.Time {
-	for i := range waves {
-		if waves[i].Name == name {
-			return waves[i].DoneAt.DeepCopy()
+// restoreFirstDoneAt sets since when waves have been done by the last decision.
+//
+// Invariant: a cluster that was in progress, goes offline and comes back, however often, does not
+// let minSuccessTime start again. Whatever else is in progress in the wave does.
+func (e *evaluation) restoreFirstDoneAt() {
+	if e.versionChanged {
+		return
+	}
+	for i := range e.waves {
+		w := &e.waves[i]
+		w.firstDoneAt, w.wasDone = previousDoneAt(e.Image.Status.Waves, w.name, e.Now)
+	}
+	for i := range e.placed {
+		c := &e.placed[i]
+		if w := &e.waves[c.wave]; w.firstDoneAt != nil && c.state == v1alpha1.ClusterProgressing && !c.hasReturnedSince(w.firstDoneAt.Time) {
+			w.firstDoneAt = nil
 		}
 	}
-	return nil
+}
+
+// hasReturnedSince reports whether a cluster in progress was offline at a time, and has had the
+// same item in its plan since.
+func (c *placedCluster) hasReturnedSince(at time.Time) bool {
+	return !c.OnlineSince.Before(at) && !c.PlannedAt.After(at) && c.retry == c.PlannedRetry
+}
+
+// previousDoneAt returns when a wave was done first by the last decision, nil for not yet, and
+// whether it was done then. A time that lies ahead is by a clock that was ahead, and would hold the
+// next wave for as long.
+func previousDoneAt(waves []v1alpha1.WaveStatus, name string, now time.Time) (at *metav1.Time, wasDone bool) {
+	i := slices.IndexFunc(waves, func(w v1alpha1.WaveStatus) bool { return w.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	at, wasDone = cmp.Or(waves[i].DoneAt, waves[i].FirstDoneAt).DeepCopy(), waves[i].DoneAt != nil
+	if at != nil && at.After(now) {
+		at = toStoredTime(now)
+	}
+	return at, wasDone
 }
 
 // listPlaced lists the placed clusters by wave, then name.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -260,4 +261,79 @@ func TestRecoveredFailuresResumeRollout(t *testing.T) {
 	assert.Equal(t, []string{"canary-1"}, d.Start)
 	assert.Equal(t, v1alpha1.RolloutProgressing, d.Status.Phase)
 	assert.Empty(t, d.Status.Failing)
+}
+
+// A cluster that was in progress and offline when its wave became done holds up the next wave while
+// it is back, and does not let minSuccessTime start again. What starts in the wave does.
+func TestMinSuccessTimeOutlastsClusterThatComesAndGoes(t *testing.T) {
+	v := newView(newUbuntu().WithMinSuccessTime(time.Hour).WithProgressDeadline(100*time.Hour), "canary=Sd eu=.")
+	done := v.Now
+	d := decideAndCheck(t, v)
+	require.Equal(t, toStoredTime(done), d.Status.Waves[0].DoneAt)
+	for range 3 {
+		v = advanceView(v, d, 10*time.Minute)
+		v.Clusters[1].OfflineReason, v.Clusters[1].OnlineSince = "", v.Now
+		d = decideAndCheck(t, v)
+		assert.Equal(t, "canary", d.Status.CurrentWave)
+		assert.Nil(t, d.Status.Waves[0].DoneAt)
+		v = advanceView(v, d, time.Minute)
+		v.Clusters[1].OfflineReason, v.Clusters[1].OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+		d = decideAndCheck(t, v)
+		assert.Equal(t, toStoredTime(done), d.Status.Waves[0].DoneAt)
+		assert.Nil(t, d.Status.Waves[0].FirstDoneAt)
+	}
+	v = advanceView(v, d, time.Hour-33*time.Minute)
+	assert.Equal(t, []string{"eu-0"}, decideAndCheck(t, v).Start)
+
+	// The status is of a release that did not record it: as soon as the wave is open, nothing is known.
+	v.Clusters[1].OfflineReason, v.Clusters[1].OnlineSince = "", v.Now
+	d = decideAndCheck(t, v)
+	v = advanceView(v, d, time.Minute)
+	v.Image.Status.Waves[0].FirstDoneAt = nil
+	v.Clusters[1] = newCluster("canary-1", 'S')
+	d = decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(v.Now), d.Status.Waves[0].DoneAt)
+}
+
+func TestWhatStartsInAWaveRestartsMinSuccessTime(t *testing.T) {
+	for name, change := range map[string]func(v *rollout.View){
+		"another cluster joins": func(v *rollout.View) {
+			v.Clusters = append(v.Clusters[:2:2], newCluster("canary-2", '.'), v.Clusters[2])
+		},
+		"a cluster that never started is back": func(v *rollout.View) {
+			v.Clusters[1] = newCluster("canary-1", '.')
+			v.Clusters[1].OnlineSince = v.Now
+		},
+		"its source changes": func(v *rollout.View) { v.Clusters[0].PlannedDigest = "former" },
+		"it started since": func(v *rollout.View) {
+			v.Clusters[1] = newCluster("canary-1", 'P')
+			v.Clusters[1].OnlineSince, v.Clusters[1].PlannedAt = v.Now, v.Now
+		},
+		"it was online": func(v *rollout.View) { v.Clusters[0] = newCluster("canary-0", 'P') },
+		"a person has it start over": func(v *rollout.View) {
+			v.Clusters[1] = newCluster("canary-1", 'F')
+			v.Clusters[1].OnlineSince, v.Clusters[1].KnowsRetry = v.Now, true
+			v.Image.Spec.Retry = &v1alpha1.RetryRequest{Token: "1"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "canary=Sd eu=.")
+			v = advanceView(v, decideAndCheck(t, v), time.Minute)
+			change(&v)
+			d := decideAndCheck(t, v)
+			require.Nil(t, d.Status.Waves[0].DoneAt)
+			v = advanceView(v, d, time.Minute)
+			v.Clusters = parseClusters("canary=SS eu=.")
+			assert.Equal(t, toStoredTime(v.Now), decideAndCheck(t, v).Status.Waves[0].DoneAt)
+		})
+	}
+}
+
+// A hub whose clock was ahead hands over: the next wave does not wait until that clock's hour.
+func TestDoneAtThatLiesAhead(t *testing.T) {
+	v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "canary=S eu=.")
+	v = advanceView(v, decideAndCheck(t, v), -24*time.Hour)
+	d := decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(v.Now), d.Status.Waves[0].DoneAt)
+	assert.Equal(t, time.Hour, d.RequeueAfter)
 }

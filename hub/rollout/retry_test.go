@@ -3,13 +3,13 @@ package rollout_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -150,89 +150,185 @@ type retryMember struct {
 	planned, followed string
 	failed            bool
 	restarts          []string
+	// offline: the hub has its last report. unread: it has not read that in the member since it
+	// started, so that it cannot write the plan.
+	offline, unread bool
 }
 
-// In every order of requests, plan writes, agents' steps, failures and restarts of the hub, each
-// cluster that has failed at a request is started over once, and none twice by one request.
+// retriesWorld is a fleet whose hub may lose its memory, with one FleetDiskImage.
+type retriesWorld struct {
+	t       *rapid.T
+	members []retryMember
+	token   string
+	// stored and memory are the status as it is stored, and as it was decided last; nil after a restart.
+	stored, memory *v1alpha1.FleetDiskImageStatus
+	// owed failed when the token was given, and have not started over since.
+	owed map[int]bool
+}
+
+func (w *retriesWorld) decide() map[string]rollout.PlacedCluster {
+	fleet := ""
+	for i := range w.members {
+		fleet += map[bool]string{true: "F", false: "P"}[w.members[i].failed]
+	}
+	v := newRetryView("canary="+fleet, w.token)
+	if w.token == "" {
+		v.Image.Spec.Retry = nil
+	}
+	st := w.stored
+	if w.memory != nil {
+		st = w.memory
+	}
+	v.Image.Status.ObservedRetry, v.Image.Status.PendingRetries = st.ObservedRetry, st.PendingRetries
+	for i := range w.members {
+		c, m := &v.Clusters[i], &w.members[i]
+		c.PlannedRetry, c.Report.Retry = m.planned, m.followed
+		if m.offline {
+			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+		}
+	}
+	d := decideAndCheck(w.t, v)
+	w.memory = roundTripStatus(w.t, &d.Status)
+	return placedByName(d)
+}
+
+func (w *retriesWorld) followPlan(i int) {
+	m := &w.members[i]
+	if m.offline || m.planned == "" || m.planned == m.followed {
+		return
+	}
+	if m.followed = m.planned; m.failed {
+		m.failed, m.restarts = false, append(m.restarts, m.planned)
+	}
+	delete(w.owed, i)
+}
+
+func (w *retriesWorld) plan(i int) {
+	if placed := w.decide()[fmt.Sprintf("canary-%d", i)]; placed.Started && !w.members[i].unread {
+		w.members[i].planned = placed.Retry
+	}
+}
+
+func (w *retriesWorld) runAll() {
+	for range 2 {
+		for i := range w.members {
+			w.plan(i)
+			w.followPlan(i)
+		}
+	}
+}
+
+func (w *retriesWorld) request(token string) {
+	w.token, w.owed = token, map[int]bool{}
+	for i := range w.members {
+		if w.members[i].failed {
+			w.owed[i] = true
+		}
+	}
+}
+
+func (w *retriesWorld) restartHub() {
+	w.memory = nil
+	for i := range w.members {
+		w.members[i].unread = w.members[i].offline
+	}
+}
+
+func (w *retriesWorld) bringOnline(i int) { w.members[i].offline, w.members[i].unread = false, false }
+
+// In every order of requests, plan writes, agents' steps, failures, outages and restarts of the hub,
+// each cluster that has failed at a request is started over once, and none twice by one request. A
+// request is done without those that are offline, and reaches them when they are back.
 func TestRetriesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		members := make([]retryMember, rapid.IntRange(1, 4).Draw(t, "members"))
-		token, stored, memory := "", "", ptr.To("")
-		owed := map[int]bool{} // failed when the token was given, and not started over since
-		decide := func() map[string]rollout.PlacedCluster {
-			fleet := ""
-			for i := range members {
-				fleet += map[bool]string{true: "F", false: "P"}[members[i].failed]
-			}
-			v := newRetryView("canary="+fleet, token)
-			if token == "" {
-				v.Image.Spec.Retry = nil
-			}
-			v.Image.Status.ObservedRetry = stored
-			if memory != nil {
-				v.Image.Status.ObservedRetry = *memory
-			}
-			for i := range members {
-				v.Clusters[i].PlannedRetry, v.Clusters[i].Report.Retry = members[i].planned, members[i].followed
-			}
-			d := decideAndCheck(t, v)
-			memory = &d.Status.ObservedRetry
-			return placedByName(d)
-		}
-		follow := func(i int) {
-			m := &members[i]
-			if m.planned == "" || m.planned == m.followed {
-				return
-			}
-			if m.followed = m.planned; m.failed {
-				m.failed, m.restarts = false, append(m.restarts, m.planned)
-			}
-			delete(owed, i)
-		}
-		plan := func(i int) {
-			if placed := decide()[fmt.Sprintf("canary-%d", i)]; placed.Started {
-				members[i].planned = placed.Retry
-			}
-		}
-		any := func() int { return rapid.IntRange(0, len(members)-1).Draw(t, "member") }
+		w := &retriesWorld{t: t, members: make([]retryMember, rapid.IntRange(1, 4).Draw(t, "members")), stored: &v1alpha1.FleetDiskImageStatus{}}
+		any := func() int { return rapid.IntRange(0, len(w.members)-1).Draw(t, "member") }
 		requests := 0
 		t.Repeat(map[string]func(*rapid.T){
-			"an import fails":     func(*rapid.T) { members[any()].failed = true },
-			"a person asks":       func(*rapid.T) { requests++; token = fmt.Sprint(requests); clear(owed); markFailed(members, owed) },
-			"the hub decides":     func(*rapid.T) { decide() },
-			"a plan is written":   func(*rapid.T) { plan(any()) },
-			"a status is written": func(*rapid.T) { decide(); stored = *memory },
-			"the hub restarts":    func(*rapid.T) { memory = nil },
-			"an agent follows":    func(*rapid.T) { follow(any()) },
+			"an import fails": func(*rapid.T) {
+				if i := any(); !w.members[i].offline {
+					w.members[i].failed = true
+				}
+			},
+			"a person asks":         func(*rapid.T) { requests++; w.request(fmt.Sprint(requests)) },
+			"the hub decides":       func(*rapid.T) { w.decide() },
+			"a plan is written":     func(*rapid.T) { w.plan(any()) },
+			"a status is written":   func(*rapid.T) { w.decide(); w.stored = w.memory },
+			"the hub restarts":      func(*rapid.T) { w.restartHub() },
+			"an agent follows":      func(*rapid.T) { w.followPlan(any()) },
+			"a member goes offline": func(*rapid.T) { w.members[any()].offline = true },
+			"a member is back":      func(*rapid.T) { w.bringOnline(any()) },
 			"": func(*rapid.T) {
-				for i := range members {
-					require.Len(t, slices.Compact(slices.Clone(members[i].restarts)), len(members[i].restarts), "started over twice by one request")
+				for i := range w.members {
+					restarts := w.members[i].restarts
+					require.Len(t, slices.Compact(slices.Clone(restarts)), len(restarts), "started over twice by one request")
 				}
 			},
 		})
-		for range 2 {
-			for i := range members {
-				plan(i)
-				follow(i)
+		w.runAll()
+		w.decide()
+		require.Equal(t, w.token, w.memory.ObservedRetry, "the request is done")
+		w.stored = w.memory
+		w.restartHub()
+		for i := range w.members {
+			if m := &w.members[i]; !m.offline {
+				require.False(t, w.owed[i], "every cluster that had failed was started over")
+				m.failed = true
 			}
 		}
-		decide()
-		require.Equal(t, token, *memory, "the request is done")
-		require.Empty(t, owed, "every cluster that had failed was started over")
-		for i := range members {
-			members[i].failed = true
+		placed := w.decide()
+		for i := range w.members {
+			if !w.members[i].offline {
+				require.Equal(t, v1alpha1.ClusterFailed, placed[fmt.Sprintf("canary-%d", i)].State, "it fails after the request, and is not started over")
+			}
+			w.bringOnline(i)
 		}
-		for name, placed := range decide() {
-			require.Equal(t, v1alpha1.ClusterFailed, placed.State, "%s fails after the request, and is not started over", name)
-		}
+		w.runAll()
+		w.decide()
+		require.Empty(t, w.owed, "every cluster that had failed was started over")
+		require.Empty(t, w.memory.PendingRetries)
 	})
 }
 
-func markFailed(members []retryMember, owed map[int]bool) {
-	for i := range members {
-		owed[i] = members[i].failed
-		if !members[i].failed {
-			delete(owed, i)
+// An offline cluster whose plan cannot be written holds up no request: others that fail later are
+// not started over by it. More than the status can name do.
+func TestRetryDoesNotWaitForOfflineClusters(t *testing.T) {
+	offline := func(n int) rollout.View {
+		v := newRetryView("canary="+strings.Repeat("F", n), "1")
+		for i := range v.Clusters {
+			v.Clusters[i].OfflineReason, v.Clusters[i].OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
+		return v
 	}
+	v := offline(1)
+	d := decideAndCheck(t, v)
+	assert.Equal(t, "1", d.Status.ObservedRetry)
+	assert.Equal(t, []string{"canary-0"}, d.Status.PendingRetries)
+
+	v = advanceView(v, d, time.Hour)
+	v.Image.Status = *roundTripStatus(t, &d.Status)
+	v.Clusters = append(v.Clusters, newRetryView("eu=F", "1").Clusters...)
+	d = decideAndCheck(t, v)
+	placed := placedByName(d)
+	assert.Equal(t, v1alpha1.ClusterFailed, placed["eu-0"].State, "it failed after the request")
+	assert.Equal(t, "1", placed["canary-0"].Retry, "as soon as its plan can be written")
+
+	v = advanceView(v, d, time.Hour)
+	v.Clusters[0].OfflineReason = v1alpha1.ReasonQuarantined
+	d = decideAndCheck(t, v)
+	assert.Equal(t, []string{"canary-0"}, d.Status.PendingRetries)
+
+	v = advanceView(v, d, time.Hour)
+	v.Clusters[0].OfflineReason, v.Clusters[0].OnlineSince = "", v.Now
+	d = decideAndCheck(t, v)
+	assert.Equal(t, v1alpha1.ClusterProgressing, placedByName(d)["canary-0"].State)
+	assert.Equal(t, []string{"canary-0"}, d.Status.PendingRetries, "its plan does not have it yet")
+	v = advanceView(v, d, time.Second)
+	v.Clusters[0].PlannedRetry = "1"
+	assert.Empty(t, decideAndCheck(t, v).Status.PendingRetries)
+
+	v.Image.Spec.Retry = nil
+	v.Clusters[0].PlannedRetry = ""
+	assert.Empty(t, decideAndCheck(t, v).Status.PendingRetries, "the request was withdrawn")
+	assert.Empty(t, decideAndCheck(t, offline(v1alpha1.MaxPendingRetries+1)).Status.ObservedRetry)
 }

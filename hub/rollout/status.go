@@ -22,7 +22,7 @@ func (e *evaluation) updateCounts() {
 	}
 	for i := range e.waves {
 		w := &e.waves[i]
-		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt}
+		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt, FirstDoneAt: w.firstDoneAt}
 	}
 	succeeded := int32(0)
 	if !e.versionChanged {

@@ -78,6 +78,7 @@ func (e *evaluation) startCluster(c *placedCluster, w *wave) {
 	if c.KnowsRetry && c.Report.failedImport(c.effective.Revision) {
 		c.retry = toStoredTime(e.Now).Format(time.RFC3339)
 	}
+	w.firstDoneAt = nil
 	w.counts.markStarted()
 	e.counts.markStarted()
 	e.decision.Start = append(e.decision.Start, c.Name)
@@ -141,6 +142,8 @@ type wave struct {
 	requireApproval bool
 	counts          stateCounts
 	doneAt          *metav1.Time // nil: not done
+	firstDoneAt     *metav1.Time // of one that is not done; see the API
+	wasDone         bool         // by the last decision
 }
 
 // isDone reports whether the next wave may follow. A wave without clusters is done.

@@ -123,13 +123,18 @@ func (w *world) expectedStarts(m *model) (start []string) {
 		switch {
 		case wave == v1alpha1.WaveRest && m.expectedCounts(wave) == 0: // rest is not in the spec
 			delete(w.done, wave)
+			delete(w.first, wave)
 		case open > 0:
-			delete(w.done, wave)
+			w.reopenWave(m, wave)
 			if current == "" {
 				current = wave
 			}
 		case w.done[wave].IsZero() && m.expectedCounts("") > 0:
 			w.done[wave] = w.now
+			if first, ok := w.first[wave]; ok {
+				w.done[wave] = first
+			}
+			delete(w.first, wave)
 		}
 	}
 	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
@@ -150,9 +155,24 @@ func (w *world) expectedStarts(m *model) (start []string) {
 		canBegin := !c.PlanFull && expectedObstacle(m.spec[c.Name], c) == "" && w.expectedApproval(current, m.spec[c.Name])
 		if m.state[c.Name] == v1alpha1.ClusterToApply && canBegin && len(start) < free {
 			start = append(start, c.Name)
+			delete(w.first, current)
 		}
 	}
 	return start
+}
+
+// reopenWave: a wave that is no longer done becomes done as of the same time again, while none is
+// in progress there but clusters that were in progress and offline at that time.
+func (w *world) reopenWave(m *model, wave string) {
+	if done, ok := w.done[wave]; ok {
+		w.first[wave] = done
+		delete(w.done, wave)
+	}
+	for _, c := range m.in[wave] {
+		if m.state[c.Name] == v1alpha1.ClusterProgressing && (c.OnlineSince.Before(w.first[wave]) || c.PlannedAt.After(w.first[wave])) {
+			delete(w.first, wave)
+		}
+	}
 }
 
 // checkDecision compares a decision with the model.

@@ -34,9 +34,10 @@ type world struct {
 	decided *v1alpha1.FleetDiskImageStatus
 	pending map[string]pendingStart
 
-	// The model's memory: since when waves are done, of which revision, and both as of the
-	// last stored status.
+	// The model's memory: since when waves are done, or were first done, of which revision,
+	// and all of it as of the last stored status.
 	done, doneStored     map[string]time.Time
+	first, firstStored   map[string]time.Time
 	doneOf, doneOfStored string
 }
 
@@ -47,7 +48,7 @@ type pendingStart struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}}
+	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}, first: map[string]time.Time{}, firstStored: map[string]time.Time{}}
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
 		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
 		WithRetention(2, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "keepUnreferencedFor"))
@@ -144,7 +145,7 @@ func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 	w.decided = &d.Status
 	if storesStatus {
 		w.img.Status = *roundTripStatus(w.t, &d.Status)
-		w.doneStored, w.doneOfStored = maps.Clone(w.done), w.doneOf
+		w.doneStored, w.firstStored, w.doneOfStored = maps.Clone(w.done), maps.Clone(w.first), w.doneOf
 	}
 	for _, p := range d.Placed {
 		if slices.Contains(d.Start, p.Cluster) {
@@ -164,7 +165,7 @@ func (w *world) dropOldVersion() {
 		w.pending = map[string]pendingStart{}
 	}
 	if version != w.doneOf {
-		w.doneOf, w.done = version, map[string]time.Time{}
+		w.doneOf, w.done, w.first = version, map[string]time.Time{}, map[string]time.Time{}
 	}
 }
 
@@ -210,7 +211,7 @@ func (w *world) writePlans(d rollout.Decision) {
 // restartHub drops the memory and the status that was not stored.
 func (w *world) restartHub() {
 	w.decided, w.pending = nil, map[string]pendingStart{}
-	w.done, w.doneOf = maps.Clone(w.doneStored), w.doneOfStored
+	w.done, w.first, w.doneOf = maps.Clone(w.doneStored), maps.Clone(w.firstStored), w.doneOfStored
 }
 
 func TestRolloutEndsUnderFaults(t *testing.T) {

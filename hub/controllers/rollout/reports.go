@@ -36,14 +36,17 @@ func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
 }
 
 // newestReport returns what the newest listed page reports of an image: an image that
-// moved may still be on an older page.
+// moved may still be on an older page. Of pages of one sequence, which no agent writes with the same
+// image, the first by name counts: the answer must not change by itself.
 func (m *member) newestReport(key imageKey) (r reportedImage) {
-	newest := int64(-1)
+	newest, page := int64(-1), ""
 	for name, p := range m.pages {
-		if img, ok := p.images[key]; ok && p.sequence > newest {
-			if _, listed := m.listedPages[name]; listed {
-				r, newest = img, p.sequence
-			}
+		img, ok := p.images[key]
+		if !ok || p.sequence < newest || p.sequence == newest && name > page {
+			continue
+		}
+		if _, listed := m.listedPages[name]; listed {
+			r, newest, page = img, p.sequence, name
 		}
 	}
 	return r

@@ -358,3 +358,18 @@ func TestIncrementalStateMatchesFreshState(t *testing.T) {
 		require.Empty(t, f.byImageName)
 	})
 }
+
+// A member that lists two pages of one sequence with the same image has one state of it, whatever the
+// order in which pages are looked through.
+func TestPagesOfOneSequence(t *testing.T) {
+	m := &member{listedPages: map[string]int64{}, pages: map[string]*reportPage{}}
+	for _, name := range []string{"b", "a", "c"} {
+		img := newReported("ubuntu-1.0.0", v1alpha1.PhaseFailed)
+		img.Message = name
+		m.listedPages[name] = 7
+		m.pages[name] = &reportPage{sequence: 7, images: map[imageKey]reportedImage{newImageKey(img.Namespace, img.Name): newReportedImage(&img)}}
+	}
+	for range 50 {
+		require.Equal(t, "a", m.newestReport(newImageKey("images", "ubuntu-1.0.0")).Message)
+	}
+}

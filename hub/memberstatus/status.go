@@ -153,6 +153,7 @@ func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration)
 	s.setReport()
 	s.setWindow()
 	s.setConditions()
+	s.setUptime()
 
 	if at := v.ReceivedAt; at != nil && s.Report != nil {
 		last := s.status.LastReport

@@ -6,5 +6,6 @@
 //
 // That a cluster has started is stored in its plan alone, and its progress in its
 // report: a hub that loses its memory decides the same. The status stores only what
-// neither holds: versions, when waves were done, and the last success.
+// neither holds: versions, when waves were done, retries that are pending, and the last success.
+// Since when a cluster was online, which its deadline counts, its MemberCluster stores.
 package rollout

@@ -27,13 +27,15 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 		c.state, c.blocked = v1alpha1.ClusterToApply, c.obstacle != ""
 	default:
 		c.state = v1alpha1.ClusterProgressing
-		if c.opensAt = c.windowOf(e.Now); c.waitsForWindow() {
+		// What is used up of the deadline stays used up when the next window closes.
+		if c.opensAt = c.windowOf(e.Now); c.waitsForWindow() && !e.isDeadlineUsedUp(c) {
 			e.requeueAt(c.opensAt)
-			if last := c.lastWindow(); !last.IsZero() {
+			if last := c.lastWindow(e.Now); !last.IsZero() {
 				e.requeueAt(last.Add(time.Millisecond))
 			}
 			return
 		}
+		c.opensAt = time.Time{}
 		e.checkProgressDeadline(c)
 		c.blocked = c.state == v1alpha1.ClusterProgressing && r.isBlocked(c.effective.Revision)
 	}
@@ -101,25 +103,63 @@ func (r *Report) servesRevision(revision string) bool {
 		r.Revision == revision && (r.ServingRevision == "" || r.ServingRevision == revision)
 }
 
-// checkProgressDeadline times a cluster out. Only uninterrupted time counts in which it is
-// online and may import by its windows.
+// isDeadlineUsedUp reports whether a cluster that waits for a window has timed out before.
+func (e *evaluation) isDeadlineUsedUp(c *placedCluster) bool {
+	deadline := e.Image.Spec.Rollout.ProgressDeadline
+	return deadline != nil && !c.PlannedAt.IsZero() && v1alpha1.StretchTimeSince(c.Open, c.PlannedAt, e.Now) >= deadline.Duration+time.Millisecond
+}
+
+// checkProgressDeadline times a cluster out that does not wait for a window.
+//
+// Invariant: only time counts in which it is online and may import by its windows, and all of it
+// that is recorded, however often it is interrupted. What is not recorded, as by hubs of older
+// versions, counts since the last interruption.
 func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 	deadline := e.Image.Spec.Rollout.ProgressDeadline
 	if deadline == nil {
 		return
 	}
-	since := c.PlannedAt
-	if c.OnlineSince.After(since) {
-		since = c.OnlineSince
+	for _, used := range c.usedTimes(e.Now) {
+		// The millisecond makes the deadline passed, not reached, when the timer fires.
+		left := deadline.Duration + time.Millisecond - used.time
+		switch {
+		case left <= 0:
+			c.state = v1alpha1.ClusterTimedOut
+			return
+		case used.runs:
+			e.requeueAt(e.Now.Add(left))
+		}
 	}
-	since = laterOf(since, c.lastOpening(e.Now))
-	if since.IsZero() {
-		return
+}
+
+// usedTime is a time that the progressDeadline has used at least. runs: it grows until the next
+// event.
+type usedTime struct {
+	time time.Duration
+	runs bool
+}
+
+func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
+	opened := c.lastOpening(now)
+	if since := laterOf(laterOf(c.PlannedAt, c.OnlineSince), opened); !since.IsZero() {
+		used = append(used, usedTime{now.Sub(since), true})
 	}
-	// The millisecond makes the deadline passed, not reached, when the timer fires.
-	if end := since.Add(deadline.Duration + time.Millisecond); e.Now.Before(end) {
-		e.requeueAt(end)
-	} else {
-		c.state = v1alpha1.ClusterTimedOut
+	if c.PlannedAt.IsZero() {
+		return used
 	}
+	used = append(used, usedTime{c.onlineTime(now) - maxWindowWait, true})
+	stretches, since := c.Open, c.PlannedAt
+	if len(stretches) == 0 { // no window has closed since they are recorded
+		stretches, since = c.Online, laterOf(since, opened)
+	}
+	if n := len(stretches); n > 0 {
+		used = append(used, usedTime{v1alpha1.StretchTimeSince(stretches, since, now), stretches[n-1].Until == nil})
+	}
+	return used
+}
+
+// onlineTime returns for how long a cluster has been online since it has its plan, as far as that is
+// recorded.
+func (c *placedCluster) onlineTime(now time.Time) time.Duration {
+	return max(now.Sub(laterOf(c.PlannedAt, c.OnlineSince)), v1alpha1.StretchTimeSince(c.Online, c.PlannedAt, now))
 }

@@ -39,6 +39,9 @@ type Cluster struct {
 	OfflineReason string
 	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
+	// Online and Open are those of v1alpha1.MemberUptime; empty without an interruption. They are
+	// shared, and must not be changed.
+	Online, Open []v1alpha1.MemberStretch
 	// WindowOpensAt is when the member may import again by its windows; zero while it may.
 	// WindowOpenedAt is since when it may, or could until the window closed; zero for long.
 	WindowOpensAt, WindowOpenedAt time.Time

@@ -12,7 +12,7 @@ import (
 // the progressDeadline counts from then. Agents that know no windows call it a pause, and one of
 // the fleet-wide budget is the hub's alone.
 func (c *placedCluster) windowOf(now time.Time) time.Time {
-	if last := c.lastWindow(); !c.reportsWindow() || !last.IsZero() && now.After(last) {
+	if last := c.lastWindow(now); !c.reportsWindow() || !last.IsZero() && now.After(last) {
 		return time.Time{}
 	}
 	if at := laterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
@@ -34,12 +34,13 @@ func (c *placedCluster) reportsWindow() bool {
 // without end.
 const maxWindowWait = 31 * 24 * time.Hour
 
-// lastWindow returns until when the cluster waits for windows; zero for without end.
-func (c *placedCluster) lastWindow() time.Time {
+// lastWindow returns until when the cluster waits for windows, if it stays online; zero for without
+// end. Invariant: being away does not begin the wait again.
+func (c *placedCluster) lastWindow(now time.Time) time.Time {
 	if c.PlannedAt.IsZero() {
 		return time.Time{}
 	}
-	return laterOf(c.PlannedAt, c.OnlineSince).Add(maxWindowWait)
+	return now.Add(maxWindowWait - c.onlineTime(now))
 }
 
 // reportedOpening returns when the window opens, or has just opened, that the member says the image
@@ -59,7 +60,7 @@ func (c *placedCluster) lastOpening(now time.Time) (since time.Time) {
 			since = opened
 		}
 	}
-	if last := c.lastWindow(); !last.IsZero() && since.After(last) {
+	if last := c.lastWindow(now); !last.IsZero() && since.After(last) {
 		return last
 	}
 	return since

@@ -14,6 +14,8 @@ type worldMember struct {
 	labels        map[string]string
 	offline, full bool
 	onlineSince   time.Time
+	// stretches are those in which it was online before.
+	stretches []v1alpha1.MemberStretch
 	// fault is "fails", "hangs" or "rejects" for every import.
 	fault string
 	// unknown is a field that its agent does not know.
@@ -33,6 +35,42 @@ type worldImage struct {
 	phase             v1alpha1.Phase
 	foreign           bool // not created by the plan
 	retry             string
+}
+
+func (m *worldMember) takeOffline(now time.Time) {
+	if !m.offline {
+		m.offline = true
+		m.stretches = append(m.stretches, v1alpha1.MemberStretch{From: *toStoredTime(m.onlineSince), Until: toStoredTime(now)})
+	}
+}
+
+func (m *worldMember) bringOnline(now time.Time) {
+	if m.offline {
+		m.offline, m.onlineSince = false, now
+	}
+}
+
+// recordedStretches returns what the member's status has: nothing before the first interruption.
+func (m *worldMember) recordedStretches() []v1alpha1.MemberStretch {
+	all := slices.Clone(m.stretches)
+	if len(all) > 0 && !m.offline {
+		all = append(all, v1alpha1.MemberStretch{From: *toStoredTime(m.onlineSince)})
+	}
+	for i := range all[:max(0, len(all)-1)] {
+		all[i+1].SecondsBefore = all[i].SecondsBefore + int64(all[i].Until.Sub(all[i].From.Time)/time.Second)
+	}
+	return all
+}
+
+// expectedUse states again what a deadline has used since a time: all time online.
+func (m *worldMember) expectedUse(since, now time.Time) (used time.Duration) {
+	for at := since; at.Before(now); at = at.Add(time.Second) {
+		isIn := func(s v1alpha1.MemberStretch) bool { return !at.Before(s.From.Time) && at.Before(s.Until.Time) }
+		if !m.offline && !at.Before(m.onlineSince) || slices.ContainsFunc(m.stretches, isIn) {
+			used += time.Second
+		}
+	}
+	return used
 }
 
 // runAgent is one step of the agent: it applies its plan, advances each image by one

@@ -16,17 +16,14 @@ import (
 
 // The model states the rules again, as simply as possible.
 
-func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, now time.Time) v1alpha1.ClusterState {
+// expectedState takes what the deadline has used.
+func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, used time.Duration) v1alpha1.ClusterState {
 	started, wanted := c.PlannedDigest == spec.SourceDigest(), spec.Revision()
 	r := c.Report
 	succeeded := r.Exists && r.ItemState == v1alpha1.PlanItemApplied && r.Revision == wanted && r.ServingRevision == wanted && r.Phase == v1alpha1.PhaseSucceeded
 	refused := (r.ItemRevision == "" || r.ItemRevision == wanted) && (r.ItemState == v1alpha1.PlanItemNotOurs || r.ItemState == v1alpha1.PlanItemRejected)
 	failed := r.Exists && r.Revision == wanted && r.Phase == v1alpha1.PhaseFailed
 	isFormer := c.KnowsRetry && c.PlannedRetry != "" && c.PlannedRetry != r.Retry // what failed is the former source
-	since := c.PlannedAt
-	if c.OnlineSince.After(since) {
-		since = c.OnlineSince
-	}
 	switch {
 	case started && succeeded:
 		return v1alpha1.ClusterSucceeded
@@ -36,7 +33,7 @@ func expectedState(c *rollout.Cluster, spec *v1alpha1.VMDiskImageSpec, now time.
 		return v1alpha1.ClusterDeferred
 	case !started:
 		return v1alpha1.ClusterToApply
-	case now.Sub(since) > worldDeadline:
+	case used > worldDeadline:
 		return v1alpha1.ClusterTimedOut
 	default:
 		return v1alpha1.ClusterProgressing
@@ -86,7 +83,15 @@ func (w *world) buildModel(v rollout.View) *model {
 		}
 		m.in[wave] = append(m.in[wave], c)
 		m.spec[c.Name] = w.expectedSpec(c.Name, c.Labels)
-		m.state[c.Name] = expectedState(c, m.spec[c.Name], w.now)
+		since := c.PlannedAt
+		if !w.recordsUptime && c.OnlineSince.After(since) {
+			since = c.OnlineSince
+		}
+		used := time.Duration(0)
+		if c.PlannedDigest != "" {
+			used = w.members[c.Name].expectedUse(since, w.now)
+		}
+		m.state[c.Name] = expectedState(c, m.spec[c.Name], used)
 	}
 	return m
 }

@@ -28,6 +28,8 @@ type world struct {
 	img     *v1alpha1.FleetDiskImage
 	members map[string]*worldMember
 	joined  int
+	// recordsUptime: the hub records when members are online; an older one did not.
+	recordsUptime bool
 
 	// The hub's memory: the last decided status, nil after a restart, and the starts that
 	// no plan shows yet.
@@ -48,7 +50,7 @@ type pendingStart struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: now, members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}, first: map[string]time.Time{}, firstStored: map[string]time.Time{}}
+	w := &world{t: t, now: now, recordsUptime: rapid.Bool().Draw(t, "recordsUptime"), members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}, first: map[string]time.Time{}, firstStored: map[string]time.Time{}}
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
 		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
 		WithRetention(2, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "keepUnreferencedFor"))
@@ -115,6 +117,9 @@ func (w *world) gatherView() rollout.View {
 	for _, name := range slices.Sorted(maps.Keys(w.members)) {
 		m := w.members[name]
 		c := rollout.Cluster{Name: name, Labels: m.labels, PlanFull: m.full, OnlineSince: m.onlineSince, KnowsRetry: m.knowsRetry, Report: m.report[w.currentName()]}
+		if w.recordsUptime {
+			c.Online = m.recordedStretches()
+		}
 		if m.offline {
 			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
 		}
@@ -250,13 +255,23 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 					delete(m.images, w.currentName())
 				}
 			},
-			"offline": func(*rapid.T) { w.drawMember().offline = true },
-			"back":    func(*rapid.T) { w.bringOnline(w.drawMember()) },
+			"offline": func(*rapid.T) { w.drawMember().takeOffline(w.now) },
+			"back":    func(*rapid.T) { w.drawMember().bringOnline(w.now) },
 			"blink": func(t *rapid.T) { // before another can start in its place
 				m := w.drawMember()
-				m.offline = true
+				m.takeOffline(w.now)
 				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "seconds")) * time.Second)
-				w.bringOnline(m)
+				m.bringOnline(w.now)
+			},
+			"comes and goes": func(t *rapid.T) { // its image makes no progress meanwhile
+				m := w.drawMember()
+				for range rapid.IntRange(2, 6).Draw(t, "times") {
+					m.takeOffline(w.now)
+					w.now = w.now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+					m.bringOnline(w.now)
+					w.now = w.now.Add(time.Duration(rapid.IntRange(10, 60).Draw(t, "seconds")) * time.Second)
+					w.runHub(true, true)
+				}
 			},
 			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
 			"relabel": func(*rapid.T) {
@@ -314,12 +329,6 @@ func (w *world) approveWave(wave string, sources []string) {
 	w.img.Generation++
 }
 
-func (w *world) bringOnline(m *worldMember) {
-	if m.offline {
-		m.offline, m.onlineSince = false, w.now
-	}
-}
-
 func (w *world) runAllAgents() (changed bool) {
 	for _, m := range w.members {
 		changed = m.runAgent() || changed
@@ -334,7 +343,7 @@ func (w *world) stopFaults(faulty bool) {
 	w.img.Spec.Rollout.Paused = false
 	w.img.Spec.Overrides = slices.DeleteFunc(slices.Clone(w.img.Spec.Overrides), func(o v1alpha1.ImageOverride) bool { return o.Checksum != nil })
 	for _, m := range w.members {
-		w.bringOnline(m)
+		m.bringOnline(w.now)
 		m.full, m.unknown = false, ""
 		if m.labels["site"] == "" {
 			m.labels = maps.Clone(m.labels)

@@ -261,6 +261,7 @@ func (f *FleetState) rebuildClusters(img *imageState) {
 func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 	cluster := rollout.Cluster{
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
+		Online: m.uptime.Online, Open: m.uptime.Open,
 		WindowOpensAt: m.windowOpensAt, WindowOpenedAt: m.windowOpenedAt,
 		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry,
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -21,6 +22,8 @@ type member struct {
 	onlineSince time.Time
 	// windowOpensAt and windowOpenedAt are those of its status; zero for none.
 	windowOpensAt, windowOpenedAt time.Time
+	// uptime belongs to the cache and must not be changed.
+	uptime v1alpha1.MemberUptime
 
 	// agentVersion and imageFields are those of the report's root; nil fields are unknown.
 	agentVersion string
@@ -107,14 +110,18 @@ func (f *FleetState) SetMember(stored *v1alpha1.MemberCluster) {
 	}
 	offline, since := rollout.Availability(stored)
 	opensAt, openedAt := windowTimes(stored.Status.Window)
+	var uptime v1alpha1.MemberUptime
+	if stored.Status.Uptime != nil {
+		uptime = *stored.Status.Uptime
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.ensureMember(stored.Name)
-	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && m.windowOpensAt.Equal(opensAt) && m.windowOpenedAt.Equal(openedAt) && maps.Equal(m.labels, stored.Labels) {
+	if m.present && m.uid == stored.UID && m.offline == offline && m.onlineSince.Equal(since) && m.windowOpensAt.Equal(opensAt) && m.windowOpenedAt.Equal(openedAt) && equality.Semantic.DeepEqual(m.uptime, uptime) && maps.Equal(m.labels, stored.Labels) {
 		return
 	}
 	m.labels, m.offline, m.onlineSince = stored.Labels, offline, since
-	m.windowOpensAt, m.windowOpenedAt = opensAt, openedAt
+	m.windowOpensAt, m.windowOpenedAt, m.uptime = opensAt, openedAt, uptime
 	if !m.present {
 		m.present = true
 		i, _ := slices.BinarySearch(f.present, m.name)

@@ -1,0 +1,39 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// What the MemberCluster records of its uptime decides, also in a hub that has just been elected, and
+// when nothing else changes.
+func TestDeadlineCountsStoredUptime(t *testing.T) {
+	stored := storedImage(apitest.FleetDiskImage("ubuntu").WithProgressDeadline(time.Hour))
+	f := newTestState(t, "bergen")
+	f.SetImage(stored)
+	f.Decide("ubuntu", now)
+	f.applyPlans("bergen")
+	later := now.Add(24 * time.Hour)
+	back := onlineMember("bergen")
+	back.Status.Conditions[1].LastTransitionTime = metav1.NewTime(later.Add(-time.Minute))
+	f.SetMember(back)
+	d, _, _ := f.Decide("ubuntu", later)
+	assert.Equal(t, v1alpha1.ClusterProgressing, d.Placed[0].State, "nothing is recorded")
+
+	until := metav1.NewTime(now.Add(2 * time.Hour))
+	recorded := back.DeepCopy()
+	recorded.Status.Uptime = &v1alpha1.MemberUptime{Online: []v1alpha1.MemberStretch{
+		{From: metav1.NewTime(apitest.Epoch), Until: &until}, {From: metav1.NewTime(later.Add(-time.Minute)), SecondsBefore: int64(26 * 3600)},
+	}}
+	f.enqueued["ubuntu"] = 0
+	f.SetMember(recorded)
+	assert.Positive(t, f.enqueued["ubuntu"])
+	d, _, _ = f.Decide("ubuntu", later)
+	assert.Equal(t, v1alpha1.ClusterTimedOut, d.Placed[0].State)
+}

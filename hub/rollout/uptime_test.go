@@ -1,0 +1,94 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// flap returns stretches of some minutes each, with as many minutes between them, the last of which
+// lasts at a time.
+func flap(n int, minutes time.Duration, now time.Time) (list []v1alpha1.MemberStretch) {
+	for i := n - 1; i >= 0; i-- {
+		from := now.Add(-time.Duration(2*i+1) * minutes * time.Minute)
+		s := v1alpha1.MemberStretch{From: *toStoredTime(from), SecondsBefore: int64(time.Duration(len(list)) * minutes * time.Minute / time.Second)}
+		if i > 0 {
+			s.Until = toStoredTime(from.Add(minutes * time.Minute))
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// The deadline stands still while a cluster is offline: it is an hour, and those that come and go
+// every ten minutes use it up.
+func TestDeadlineStandsStillWhileOffline(t *testing.T) {
+	for name, tt := range map[string]struct {
+		planned time.Duration // ago
+		list    []v1alpha1.MemberStretch
+		want    string
+	}{
+		"not recorded":                       {24 * time.Hour, nil, "P"},
+		"6 times":                            {24 * time.Hour, flap(6, 10, now), "P"},
+		"7 times":                            {24 * time.Hour, flap(7, 10, now), "T"},
+		"7 times, planned in between":        {85 * time.Minute, flap(7, 10, now), "P"},
+		"planned while it was offline":       {115 * time.Minute, flap(7, 10, now), "P"},
+		"one time more since it was planned": {125 * time.Minute, flap(7, 10, now), "T"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(newUbuntu(), "canary=P")
+			c := &v.Clusters[0]
+			c.PlannedAt, c.OnlineSince, c.Online = now.Add(-tt.planned), now.Add(-10*time.Minute), tt.list
+			d := decideAndCheck(t, v)
+			assert.Equal(t, "canary="+tt.want, formatStates(d))
+			if tt.want == "P" && tt.list != nil {
+				v.Now = now.Add(d.RequeueAfter)
+				assert.Equal(t, "canary=T", formatStates(decideAndCheck(t, v)), "it is decided again in time")
+			}
+		})
+	}
+}
+
+// Windows that close use up nothing, and give nothing back, not even to what has timed out.
+func TestDeadlineStandsStillWhileWindowIsClosed(t *testing.T) {
+	open := flap(7, 10, now.Add(-10*time.Minute))
+	for name, tt := range map[string]struct {
+		closed  bool
+		planned time.Duration
+		want    string
+	}{
+		"opened again, not used up": {false, 100 * time.Minute, "P"},
+		"opened again, used up":     {false, 24 * time.Hour, "T"},
+		"closed again, not used up": {true, 100 * time.Minute, "P"},
+		"closed again, used up":     {true, 24 * time.Hour, "T"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(newUbuntu(), "canary=P")
+			c := &v.Clusters[0]
+			c.Open = open
+			c.WindowOpenedAt = now.Add(-20 * time.Minute)
+			if tt.closed {
+				v = waitForWindow(v, now.Add(time.Hour), "canary-0")
+				c.WindowOpensAt, c.Open[len(open)-1].Until = now.Add(time.Hour), toStoredTime(now.Add(-10*time.Minute))
+			}
+			c.PlannedAt = now.Add(-tt.planned)
+			d := decideAndCheck(t, v)
+			assert.Equal(t, "canary="+tt.want, formatStates(d))
+			assert.Equal(t, tt.closed && tt.want == "P", d.Status.Reason == v1alpha1.ReasonRolloutWaitingForWindow)
+		})
+	}
+}
+
+// Coming and going does not begin the month again for which windows are waited for.
+func TestWindowsOfClusterThatComesAndGoes(t *testing.T) {
+	for days, want := range map[time.Duration]string{29: "P", 32: "T"} {
+		v := waitForWindow(newView(newUbuntu(), "canary=P eu=."), now.Add(time.Hour), "canary-0")
+		c := &v.Clusters[0]
+		c.PlannedAt, c.OnlineSince = now.Add(-365*24*time.Hour), now.Add(-24*time.Hour)
+		c.Online = flap(int(days), 24*60, now)
+		assert.Contains(t, formatStates(decideAndCheck(t, v)), "canary="+want, days)
+	}
+}

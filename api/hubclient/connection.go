@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -226,31 +225,3 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 // deleted, and for those that already exist. do must not block or change the object.
 // Call it after Start.
 func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) { c.cache.onEvent(do) }
-
-// LimitBackoff computes the delays after a server has exceeded a limit. What it makes
-// this process read until then is lost work, and it likely does the same again.
-type LimitBackoff struct{ last time.Duration }
-
-// Next returns the delay after err, which ended a connection: 0 if it is about no limit.
-// It doubles from 6 to 60 probe intervals.
-func (b *LimitBackoff) Next(err error, probeInterval time.Duration) time.Duration {
-	if kind, _ := ClassifyError(err); err == nil || kind != LimitFailure {
-		b.last = 0
-		return 0
-	}
-	b.last = min(max(2*b.last, 6*probeInterval), 60*probeInterval)
-	return b.last
-}
-
-// FirstRetryDelay is the delay before the first retry; it doubles up to the probe
-// interval.
-const FirstRetryDelay = time.Second
-
-// WaitForTrigger waits for d, a trigger, or the end of ctx.
-func WaitForTrigger(ctx context.Context, trigger <-chan struct{}, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-trigger:
-	case <-time.After(wait.Jitter(d, 0.1)):
-	}
-}

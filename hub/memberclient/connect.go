@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -16,36 +17,31 @@ import (
 
 // maintainConnection keeps a member connected until ctx ends.
 func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
-	maxDelay := p.options.ProbeInterval
-	delay := min(hubclient.FirstRetryDelay, maxDelay)
-	var limits hubclient.LimitBackoff
-	for ctx.Err() == nil {
-		engaged, err := p.runConnection(ctx, e)
-		if ctx.Err() != nil {
-			return
-		}
-		switch {
-		case errors.Is(err, hubclient.ErrNotServed):
-			p.updateState(e, State{
-				Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected,
-				Message: "connected, but its API server does not serve ClusterReports: install chart ot-agent there, with crds.mailbox enabled",
-			})
-			delay = maxDelay
-		case errors.Is(err, hubclient.ErrWatchStale):
-			// The member is reachable: reconnect at once.
-			log.FromContext(ctx).Info("Watches are stale; reconnecting to the member", "member", e.name, "error", err.Error())
-		case err != nil:
-			reason, message := ClassifyError(err)
-			log.FromContext(ctx).V(1).Info("Failed to connect to the member; retrying", "member", e.name, "reason", reason, "error", err.Error())
-			p.updateState(e, State{Known: true, Reason: reason, Message: message})
-		}
-		// A member whose watches fail would else be connected and disconnected all the time.
-		if engaged && !errors.As(err, new(*hubclient.WatchError)) {
-			delay = min(hubclient.FirstRetryDelay, maxDelay)
-		}
-		hubclient.WaitForTrigger(ctx, e.trigger, max(delay, limits.Next(err, p.options.ProbeInterval)))
-		delay = min(2*delay, maxDelay)
+	connect := func(ctx context.Context) (bool, error) { return p.runConnection(ctx, e) }
+	hubclient.KeepConnected(ctx, p.options.ProbeInterval, e.trigger, connect, func(err error) time.Duration {
+		return p.recordBroken(ctx, e, err)
+	})
+}
+
+// recordBroken records why a member is not connected, and returns the least delay before the
+// next attempt.
+func (p *Provider) recordBroken(ctx context.Context, e *memberEntry, err error) (minDelay time.Duration) {
+	switch {
+	case errors.Is(err, hubclient.ErrNotServed):
+		p.updateState(e, State{
+			Known: true, Reachable: true, Reason: v1alpha1.ReasonConnected,
+			Message: "connected, but its API server does not serve ClusterReports: install chart ot-agent there, with crds.mailbox enabled",
+		})
+		return p.options.ProbeInterval
+	case errors.Is(err, hubclient.ErrWatchStale):
+		// The member is reachable, so its state stays.
+		log.FromContext(ctx).Info("Watches are stale; reconnecting to the member", "member", e.name, "error", err.Error())
+	case err != nil:
+		reason, message := ClassifyError(err)
+		log.FromContext(ctx).V(1).Info("Failed to connect to the member; retrying", "member", e.name, "reason", reason, "error", err.Error())
+		p.updateState(e, State{Known: true, Reason: reason, Message: message})
 	}
+	return 0
 }
 
 // runConnection connects to a member and returns when the connection is broken. engaged

@@ -24,47 +24,46 @@ const (
 	maxSyncBackoff = 10 * time.Second
 )
 
-// keepConnected connects to the hub, again after every failure, until ctx ends.
+// keepConnected connects to the hub, again after every failure, until ctx ends or another
+// agent leads.
 func (s *Syncer) keepConnected(ctx context.Context, session *hubSession) {
-	maxDelay := s.Options.ProbeInterval
-	delay := min(hubclient.FirstRetryDelay, maxDelay)
-	var limits hubclient.LimitBackoff
-	for ctx.Err() == nil {
-		connected, err := s.runSession(ctx, session)
-		if ctx.Err() != nil {
-			return
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	connect := func(ctx context.Context) (bool, error) { return s.runSession(ctx, session) }
+	hubclient.KeepConnected(ctx, s.Options.ProbeInterval, session.probeRequests, connect, func(err error) time.Duration {
+		if errors.Is(err, errNotLeading) {
+			stop() // the manager ends as well
 		}
-		// Watches that a proxy ends at once would else be opened again all the time.
-		if connected && !errors.As(err, new(*hubclient.WatchError)) {
-			delay = min(hubclient.FirstRetryDelay, maxDelay)
+		return s.recordBroken(ctx, session, err)
+	})
+}
+
+// recordBroken records why the hub is not connected, and returns the least delay before the
+// next attempt.
+func (s *Syncer) recordBroken(ctx context.Context, session *hubSession, err error) (minDelay time.Duration) {
+	switch {
+	case errors.Is(err, errNotLeading):
+		log.FromContext(ctx).Info("Lost leadership to another agent; stopping sync")
+		s.setState(session, disconnected(Outcome{v1alpha1.ReasonConnecting, "another agent of this cluster leads"}))
+	case errors.Is(err, hubclient.ErrWatchStale):
+		log.FromContext(ctx).Info("Reconnecting to the hub", "reason", err.Error())
+	case errors.Is(err, errMailboxNotServed):
+		s.setState(session, disconnected(Outcome{v1alpha1.ReasonMailboxNotServed,
+			"connected to the hub, but this cluster does not serve ClusterPlans, TransferGrants and ClusterReports: install ot-agent's chart with crds.mailbox"}))
+		return s.Options.ProbeInterval
+	case errors.Is(err, hubclient.ErrNotServed):
+		s.setState(session, disconnected(Outcome{v1alpha1.ReasonMailboxNotServed,
+			"the hub does not serve ClusterReports: is ot-hub's chart installed there?"}))
+		return s.Options.ProbeInterval
+	case err != nil:
+		o := ExplainError(err)
+		log.FromContext(ctx).Info("Failed to connect to the hub; retrying", "reason", o.Reason, "error", err.Error())
+		s.setState(session, disconnected(o))
+		if o.Reason == v1alpha1.ReasonUnauthorized {
+			return unauthorizedRetryDelay
 		}
-		wait := max(delay, limits.Next(err, maxDelay))
-		switch {
-		case errors.Is(err, errNotLeading):
-			log.FromContext(ctx).Info("Lost leadership to another agent; stopping sync")
-			s.setState(session, disconnected(Outcome{v1alpha1.ReasonConnecting, "another agent of this cluster leads"}))
-			return // the manager ends as well
-		case errors.Is(err, hubclient.ErrWatchStale):
-			log.FromContext(ctx).Info("Reconnecting to the hub", "reason", err.Error())
-		case errors.Is(err, errMailboxNotServed):
-			s.setState(session, disconnected(Outcome{v1alpha1.ReasonMailboxNotServed,
-				"connected to the hub, but this cluster does not serve ClusterPlans, TransferGrants and ClusterReports: install ot-agent's chart with crds.mailbox"}))
-			wait = maxDelay
-		case errors.Is(err, hubclient.ErrNotServed):
-			s.setState(session, disconnected(Outcome{v1alpha1.ReasonMailboxNotServed,
-				"the hub does not serve ClusterReports: is ot-hub's chart installed there?"}))
-			wait = maxDelay
-		case err != nil:
-			o := ExplainError(err)
-			log.FromContext(ctx).Info("Failed to connect to the hub; retrying", "reason", o.Reason, "error", err.Error())
-			s.setState(session, disconnected(o))
-			if o.Reason == v1alpha1.ReasonUnauthorized {
-				wait = max(wait, unauthorizedRetryDelay)
-			}
-		}
-		hubclient.WaitForTrigger(ctx, session.probeRequests, wait)
-		delay = min(2*delay, maxDelay)
 	}
+	return 0
 }
 
 // runSession connects once and syncs until the connection breaks. connected is true if it

@@ -119,6 +119,7 @@ func (h *hub) createManager() (served readapi.ReplicaAddress, err error) {
 	h.members = memberclient.New(memberclient.Options{
 		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
 	})
+	h.apiServer.Bounded.Wrap(relaycontroller.MeasureUploads)
 	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), readapi.ElectionLease)
 	election, err := startup.NewElection(h.apiServer, &managerOptions, programName, h.process)
 	if err != nil {

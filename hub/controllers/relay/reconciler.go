@@ -4,7 +4,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
@@ -24,11 +21,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/heartbeat"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
-	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -40,7 +35,7 @@ import (
 // Reconciler syncs one member per request.
 type Reconciler struct {
 	// Cached and Live reach the hub's API server. Cached has only the metadata of plans
-	// and grants.
+	// and grants. MeasureUploads wraps the transport of Live.
 	Cached  client.Reader
 	Live    client.Client
 	Members *memberclient.Provider
@@ -113,79 +108,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	return ctrl.Result{RequeueAfter: trigger.Earliest(after, statusAfter)}, nil
 }
 
-// syncMailbox syncs up and down, and sets the findings in the status.
-func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberCluster, connected *memberclient.Member, link *v1alpha1.MemberLink, status *v1alpha1.MemberLinkStatus) (time.Duration, error) {
-	state := r.ensureState(member.Name, connected)
-	before := mailbox.FindingsFromStatus(&link.Status, link.Spec.Challenge)
-	before.Connection = r.Members.ConnectionID(member.Name, connected)
-	began := time.Now()
-	hub := &measuringClient{Client: r.Live}
-	relay := mailbox.Relay{
-		Hub:    mailbox.Side{Cached: &state.mailbox, Live: hub, Namespace: link.Namespace},
-		Member: mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
-		Copies: &state.EqualCopies,
-	}
-	relay.SpareHeartbeats = r.Heartbeats.ReadByAll() && r.Replica.Heartbeats.HasRoom(member.Name)
-	relay.Recheck = before.ConfirmedSequence == 0 || relay.Copies.NeedsRecheck(began)
-	// If no cluster is recorded yet, the hub's copy of the report decides. Whether the
-	// cluster belongs to another member may be known before that.
-	known := memberstatus.ResolveClusterUID(member, "")
-	reported, err := getReportedCluster(ctx, connected)
-	if err != nil {
-		return 0, err
-	}
-	holder, err := claim.FindHolder(ctx, r.Cached, member, memberstatus.ResolveClusterUID(member, reported))
-	if err != nil {
-		return 0, err
-	}
-	if holder != "" {
-		known = "" // otherwise the member could become another cluster without anybody's consent
-	}
-
-	// Up first: the plan may depend on what the member reports.
-	delayed := state.uploads.wait(began) > 0
-	var up mailbox.UpResult
-	upErr := errUploadDelayed
-	if !delayed {
-		up, upErr = relay.SyncUp(ctx, known)
-		state.uploads.record(hub.written, time.Now())
-		r.Replica.Heartbeats.Set(member.Name, up.Heartbeat)
-		r.Metrics.CountSynced(mailbox.DirectionUp, up.Written)
-	}
-	if up.ActivityRefused != nil {
-		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", member.Name, "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
-	}
-	otherCluster := up.OtherCluster
-	if upErr != nil {
-		otherCluster = before.OtherCluster
-	}
-	var down mailbox.DownResult
-	var downErr error
-	if holder == "" && (otherCluster == "" || otherCluster == known) { // otherwise the member may have another one's plan
-		down, downErr = relay.SyncDown(ctx)
-	}
-	r.Metrics.CountSynced(mailbox.DirectionDown, len(down.Written))
-	after := before.Merge(up, upErr, down, downErr)
-	if delayed {
-		upErr = nil
-		after.SyncError = cmp.Or(state.failures.Describe(nil, downErr, ""), before.SyncError) // what was said of the last one still holds
-	} else {
-		relay.Copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
-		after.SyncError = state.failures.Describe(upErr, downErr, before.SyncError)
-		after.ReportRefused = hubclient.IsSameForAll(upErr) || before.ReportRefused && after.SyncError == before.SyncError
-		if late := state.uploads.describe(time.Now()); late != "" {
-			after.SyncError, after.ReportRefused = cmp.Or(after.SyncError, late), true
-		}
-		after.ReportRefused = after.ReportRefused && after.SyncError != ""
-	}
-	after.SetStatus(status, link.Spec.Challenge)
-	if ctx.Err() != nil {
-		return 0, nil // the hub stops
-	}
-	again, err := state.failures.Result(upErr, downErr, r.Metrics.CountSyncError)
-	return trigger.Earliest(again, state.uploads.wait(time.Now())), err
-}
-
 // updateLinkStatus writes the status of a MemberLink if it has changed. The write is
 // guarded: once the member is assigned to another replica, it is refused.
 func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (time.Duration, error) {
@@ -211,16 +133,6 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 		return 0, nil
 	}
 	return 0, fmt.Errorf("updating the MemberLink of MemberCluster %s: %w", name, err)
-}
-
-// getReportedCluster returns the cluster of the member's report; empty for no report.
-func getReportedCluster(ctx context.Context, member *memberclient.Member) (types.UID, error) {
-	root := &v1alpha1.ClusterReport{}
-	err := member.GetCache().Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, root, client.UnsafeDisableDeepCopy)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the ClusterReport in the member: %w", err)
-	}
-	return root.ClusterUID, nil
 }
 
 // ensureState returns the state of this connection, a new one after a reconnect.

@@ -1,14 +1,8 @@
 package relay
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -22,9 +16,6 @@ const (
 	minLateWait = 2 * time.Second
 	onTimeAfter = 10 * time.Second
 )
-
-// errUploadDelayed: the report is not copied now.
-var errUploadDelayed = errors.New("the report has changed too much to be copied now")
 
 // uploadThrottle delays the copying of a report that changes more than uploadRate allows. The zero
 // value delays nothing.
@@ -57,31 +48,4 @@ func (t *uploadThrottle) describe(now time.Time) string {
 		return ""
 	}
 	return fmt.Sprintf("the member's report changes by more than %d KiB per second, so it is copied with a delay: check what writes ClusterReports there, and whether it is the agent", uploadRate>>10)
-}
-
-// measuringClient counts the bytes of the objects that it writes.
-type measuringClient struct {
-	client.Client
-	written int
-}
-
-func (c *measuringClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	err := c.Client.Create(ctx, obj, opts...)
-	c.measure(obj, err)
-	return err
-}
-
-func (c *measuringClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	err := c.Client.Update(ctx, obj, opts...)
-	c.measure(obj, err)
-	return err
-}
-
-func (c *measuringClient) measure(obj client.Object, err error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return // what is refused counts: it is decoded and validated
-	}
-	if text, err := json.Marshal(obj); err == nil { // what could be decoded can be encoded
-		c.written += len(text)
-	}
 }

@@ -25,6 +25,13 @@ describe('fateOf', () => {
     ['failed alone', { states: { Failed: 2 } }, undefined, 'no cluster is known to have it ready'],
     ['failed, and unknown elsewhere', { states: { Failed: 1, Unknown: 3400 } }, undefined, 'no cluster is known to have it ready'],
     ['on its way', { states: { Importing: 1, Queued: 1 } }, '168h0m0s', 'no cluster is known to have it ready'],
+    ['in another phase', { states: { Other: 3 } }, undefined, 'no cluster is known to have it ready'],
+    ['in another phase, and needed', { states: { Other: 3 }, referenced: 2 }, undefined, 'machines need it in 2 clusters'],
+    ['leaving', { states: { Leaving: 2, Absent: 7 }, kept: true }, '168h0m0s', 'is leaving 2 clusters'],
+    ['leaving, and needed', { states: { Leaving: 3 }, referenced: 1 }, undefined, 'is leaving 3 clusters: machines still need it in 1'],
+    ['leaving, and unknown elsewhere', { states: { Leaving: 1, Unknown: 5 } }, undefined, 'is leaving 1 cluster'],
+    ['leaving, and ready elsewhere', { states: { Leaving: 1, Ready: 2 }, unreferenced: 2 }, undefined, 'from 2 clusters, by a prune'],
+    ['to come', { states: { Planned: 3 } }, undefined, 'no cluster is known to have it'],
     ['by itself', { unreferenced: 2 }, '168h0m0s', 'for 168h0m0s'],
     ['by a prune', { unreferenced: 1 }, undefined, 'from 1 cluster, by a prune'],
   ])('%s', (_, v, after, text) => expect(fateOf(version(v), 2, after).text).toContain(text))

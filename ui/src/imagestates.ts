@@ -1,7 +1,7 @@
 // How an image is in clusters: the words and signs of its states.
 import type { ImageState, ImageVersion } from './api'
 import type { Tone } from './components/sign'
-import { formatCount } from './format'
+import { formatCount, formatNumber } from './format'
 
 /** The states in the order in which they are drawn: what needs a person first. */
 export const imageStates: readonly { state: ImageState; word: string; tone: Tone }[] = [
@@ -35,9 +35,11 @@ export interface Fate {
 
 /** Says whether a version can go, and when. */
 export function fateOf(v: ImageVersion, keepVersions: number, keepUnreferencedFor: string | undefined): Fate {
-  const ready = v.states.Ready ?? 0
+  const { Ready = 0, Failed = 0, Importing = 0, Queued = 0, Other = 0, Leaving = 0 } = v.states
+  const staying = Ready + Failed + Importing + Queued + Other
   if (v.current) return { tone: 'quiet', text: 'stays: it is the current version' }
-  if (ready + (v.states.Failed ?? 0) + (v.states.Importing ?? 0) + (v.states.Queued ?? 0) === 0) return { tone: 'quiet', text: 'no cluster is known to have it' }
+  if (staying + Leaving === 0) return { tone: 'quiet', text: 'no cluster is known to have it' }
+  if (staying === 0) return { tone: 'quiet', text: `is leaving ${formatCount(Leaving, 'cluster')}${v.referenced > 0 ? `: machines still need it in ${formatNumber(v.referenced)}` : ''}` }
   if (v.kept) return { tone: 'quiet', text: `stays: the newest ${keepVersions} versions are kept` }
   if (v.unreferenced === 0) return { tone: 'quiet', text: v.referenced > 0 ? `stays: machines need it in ${formatCount(v.referenced, 'cluster')}` : 'no cluster is known to have it ready' }
   if (keepUnreferencedFor) return { tone: 'attention', text: `goes where no machine has needed it for ${keepUnreferencedFor}` }

@@ -72,8 +72,8 @@ describe('approvalBlocked', () => {
     ['somebody else was faster', [newImage(), 'production', { ...reach, generation: 5, approval: bea }], 'Wave production of win-11 24.2 is approved already, by bea.'],
     ['somebody else was faster, and the hub has not followed', [newImage(), 'production', { ...reach, generation: 5, observed: false, approval: bea }], 'Wave production of win-11 24.2 is approved already, by bea.'],
     ['the hub knows less than was shown', [newImage(), 'production', { ...reach, generation: 3, version: '24.1' }], 'What it reaches is being read.'],
-    ['the hub has not looked at it', [newImage(), 'production', { ...reach, observed: false }], 'What it reaches is being read.'],
-    ['the hub had not looked at it when it was shown', [newImage((i) => (i.status!.observedGeneration = 3)), 'production', reach], undefined],
+    ['the hub has not reconciled it', [newImage(), 'production', { ...reach, observed: false }], 'What it reaches is being read.'],
+    ['the hub had not reconciled it when it was shown', [newImage((i) => (i.status!.observedGeneration = 3)), 'production', reach], undefined],
     ['another version', [newImage(), 'production', { ...reach, generation: 5, version: '24.3' }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.3 now: close this, and look at it again.'],
     ['another object of the name', [newImage(), 'production', { ...reach, uid: 'v', generation: 1 }], 'FleetDiskImage win-11 has changed since it was shown, and is at version 24.2 now: close this, and look at it again.'],
     ['another change of the same version', [newImage(), 'production', { ...reach, generation: 5 }], 'FleetDiskImage win-11 has changed since it was shown: close this, and look at it again.'],
@@ -84,7 +84,7 @@ describe('approvalBlocked', () => {
   ])('%s', (_, given, want) => expect(approvalBlocked(...given)).toBe(want))
 })
 
-it('knows who has approved of this version', () => {
+it('knows who has approved this version', () => {
   expect(approvedMeanwhile(newImage(), newImage(), 'production')).toBeUndefined()
   const approved = (sources?: string[]) => newImage((i) => i.spec.approvals!.push({ wave: 'production', version: '24.2', by: 'bea', sources }))
   expect(approvedMeanwhile(newImage(), approved(), 'production')).toContain('by bea')

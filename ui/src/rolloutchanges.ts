@@ -40,7 +40,7 @@ function stable(value: unknown): string {
   )
 }
 
-/** Says that somebody has approved of a wave since it was shown, and who; undefined where nobody has. What they approved of is not replaced unseen. */
+/** Says that somebody has approved a wave since it was shown, and who; undefined where nobody has. What they approved is not replaced unseen. */
 export function approvedMeanwhile(shown: FleetDiskImage, img: FleetDiskImage, wave: string): string | undefined {
   const find = (of: FleetDiskImage) => of.spec.approvals?.find((a) => a.wave === wave && a.version === img.spec.version)
   const approval = find(img)

@@ -18,7 +18,7 @@ export function Lanes({ detail }: { detail: RolloutDetail }) {
   const total = detail.clusters.total ?? 0
   const named = useAnswer<RolloutClusters>(total > 0 && total <= mostNamed ? 'rollouts/clusters' : undefined, { name: detail.name, limit: mostNamed }, ['rollouts'])
   const axis = timeAxisOf(detail, now.value)
-  if (detail.lanes.length === 0) return <p class="muted">{detail.observed ? 'No cluster of the fleet is selected.' : 'The hub has not looked at this version yet.'}</p>
+  if (detail.lanes.length === 0) return <p class="muted">{detail.observed ? 'No cluster of the fleet is selected.' : 'The hub has not reconciled this version yet.'}</p>
   const byWave = new Map<string, RolloutCluster[]>()
   for (const c of named.value.value?.clusters ?? []) byWave.set(c.wave, [...(byWave.get(c.wave) ?? []), c])
   const perDot = clustersPerDot(detail.lanes, mostDots)

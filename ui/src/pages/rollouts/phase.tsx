@@ -5,7 +5,7 @@ import { plainText } from '../../format'
 
 /** RolloutSign is the phase of a rollout with its reason, as kubectl ot rollout status says it. */
 export function RolloutSign({ rollout: r }: { rollout: Rollout }) {
-  if (!r.observed || !r.phase) return <Sign tone="unknown">not looked at yet</Sign>
+  if (!r.observed || !r.phase) return <Sign tone="unknown">not reconciled yet</Sign>
   return <Sign tone={toneOfRollout(r)}>{r.phase === 'Succeeded' || !r.reason ? r.phase : `${r.phase}, ${r.reason}`}</Sign>
 }
 

@@ -45,7 +45,7 @@ async function change(shown: FleetDiskImage, name: string, patchOf: (img: FleetD
   }
 }
 
-/** What is stored when a dialog opens: what a person sees, and approves of. */
+/** What is stored when a dialog opens: what a person sees and approves. */
 function useShown(name: string, open: boolean) {
   const shown = useSignal<FleetDiskImage | RequestError | undefined>(undefined)
   useEffect(() => {
@@ -71,7 +71,7 @@ function requireShown(shown: FleetDiskImage | RequestError | undefined, d: Rollo
   return shown
 }
 
-/** What an approval named when a dialog first said so: what a person sees, and approves of. */
+/** What an approval named when a dialog first said so: what a person sees and approves. */
 function useShownSources(open: boolean, img: FleetDiskImage | RequestError | undefined, reach: RolloutReach | undefined): string[] | undefined {
   const sources = useSignal<string[] | undefined>(undefined)
   const isOfShown = img !== undefined && !(img instanceof RequestError) && reach?.observed && reach.generation === img.metadata?.generation
@@ -156,7 +156,7 @@ function WaveReach({ reach: r }: { reach: RolloutReach }) {
       )}
       {(r.sources?.length ?? 0) > 0 && (
         <ReachItem term="Sources">
-          {r.extends && <p>What {plainText(r.extends.by, 100)} has approved of before becomes part of your approval.</p>}
+          {r.extends && <p>What {plainText(r.extends.by, 100)} has approved before becomes part of your approval.</p>}
           <ul class="reach-names">
             {r.sources!.map((s) => (
               <li key={s.digest}>{sourceText(s)}</li>

@@ -21,8 +21,9 @@ type EqualCopies struct {
 	agentBoot string
 	// droppedByKind has the dropped fields of plan and grant.
 	droppedByKind map[string]droppedRecord
-	// recheckedAt is when all copies were last read live; zero after a failure.
-	recheckedAt time.Time
+	// upRecheckedAt and downRecheckedAt are when all copies of a direction were last read live;
+	// zero after a failure.
+	upRecheckedAt, downRecheckedAt time.Time
 	// refused is the activity that the hub's API server refused last, refusedPages the pages by name.
 	refused      refusedActivity
 	refusedPages map[string]refusedPage
@@ -63,23 +64,29 @@ const recheckInterval = 5 * time.Minute
 // restored from a backup shows it for good.
 const maxCacheLag = 30 * time.Second
 
-// NeedsRecheck reports whether the next sync has to read every copy live: the first one, one
-// after a failure, and one each recheckInterval.
-func (e *EqualCopies) NeedsRecheck(now time.Time) bool {
+// NeedsRecheck returns which directions of the next sync have to read every copy live: those of
+// the first one, those that have failed, and both each recheckInterval.
+func (e *EqualCopies) NeedsRecheck(now time.Time) Recheck {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return now.Sub(e.recheckedAt) >= recheckInterval
+	return Recheck{Up: now.Sub(e.upRecheckedAt) >= recheckInterval, Down: now.Sub(e.downRecheckedAt) >= recheckInterval}
 }
 
-// RecordSync records the end of a sync that began at a time.
-func (e *EqualCopies) RecordSync(rechecked, failed bool, began time.Time) {
+// RecordSync records the end of a sync that began at a time. An object that the hub refuses is
+// no failure here: it stays refused for long, and what else is copied is known.
+func (e *EqualCopies) RecordSync(rechecked Recheck, up UpResult, upErr, downErr error, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	recordRecheck(&e.upRecheckedAt, rechecked.Up, upErr != nil && !up.OnlyRefused, began)
+	recordRecheck(&e.downRecheckedAt, rechecked.Down, downErr != nil, began)
+}
+
+func recordRecheck(recheckedAt *time.Time, rechecked, failed bool, began time.Time) {
 	switch {
 	case failed:
-		e.recheckedAt = time.Time{}
+		*recheckedAt = time.Time{}
 	case rechecked:
-		e.recheckedAt = began
+		*recheckedAt = began
 	}
 }
 

@@ -1,6 +1,8 @@
 package mailbox
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -38,6 +40,15 @@ type Findings struct {
 	// Connection is the ConnectionID of the MemberCluster that this process syncs by, if it
 	// is known, and ReportConnection the one by which the report was last read.
 	Connection, ReportConnection string
+}
+
+// NeedsRecheck returns which directions of the next sync have to read every copy live: without a
+// confirmed report both.
+func (r Findings) NeedsRecheck(copies *EqualCopies, now time.Time) Recheck {
+	if r.ConfirmedSequence == 0 {
+		return Recheck{Up: true, Down: true}
+	}
+	return copies.NeedsRecheck(now)
 }
 
 // Merge returns the findings after one more sync. A failed direction changes nothing.

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -17,11 +19,22 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+var always = Recheck{Up: true, Down: true}
+
 // countedSide is one side of a mailbox that counts its live requests.
 type countedSide struct {
 	Side
 	store client.WithWatch
 	asked []string
+	// refuses is the name of an object whose writes are refused.
+	refuses string
+}
+
+func (s *countedSide) refuseWrite(o client.Object) error {
+	if o.GetName() == s.refuses {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "ClusterReport"}, o.GetName(), nil)
+	}
+	return nil
 }
 
 func newCountedSide(t *testing.T, namespace string) *countedSide {
@@ -40,10 +53,16 @@ func newCountedSide(t *testing.T, namespace string) *countedSide {
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			s.asked = append(s.asked, "create")
+			if err := s.refuseWrite(o); err != nil {
+				return err
+			}
 			return c.Create(ctx, o, options...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
 			s.asked = append(s.asked, "update")
+			if err := s.refuseWrite(o); err != nil {
+				return err
+			}
 			return c.Update(ctx, o, options...)
 		},
 	})}
@@ -71,7 +90,7 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	require.NoError(t, hub.store.Create(t.Context(), plan))
 	require.NoError(t, hub.store.Create(t.Context(), &v1alpha1.TransferGrant{ObjectMeta: named(hub, v1alpha1.MailboxName), Spec: v1alpha1.TransferGrantSpec{ClusterUID: "a", Sequence: 1}}))
 
-	relay := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, Recheck: true}
+	relay := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, Recheck: always}
 	sync := func() (UpResult, DownResult) {
 		t.Helper()
 		up, err := relay.SyncUp(t.Context(), "a")
@@ -83,7 +102,7 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	sync()
 	hub.takeAsked()
 	member.takeAsked()
-	relay.Recheck = false
+	relay.Recheck = Recheck{}
 
 	up, down := sync()
 	assert.Equal(t, UpResult{RootSequence: 1}, up)
@@ -120,10 +139,10 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	up, err := relay.SyncUp(t.Context(), "b")
 	require.NoError(t, err)
 	assert.Equal(t, UpResult{OtherCluster: "a"}, up, "it is known to be another cluster")
-	relay.Recheck = true
+	relay.Recheck = always
 	up, _ = sync()
 	assert.Equal(t, UpResult{Written: 1, RootSequence: 4}, up, "a recheck copies it")
-	relay.Recheck = false
+	relay.Recheck = Recheck{}
 	root.Sequence, root.Root.BootID = 6, "restarted"
 	require.NoError(t, member.store.Update(t.Context(), root))
 	up, _ = sync()
@@ -155,7 +174,7 @@ func TestUnchangedCopiesAreNotRead(t *testing.T) {
 	down, err = relay.SyncDown(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, down.Written)
-	relay.Recheck = true
+	relay.Recheck = always
 	down, err = relay.SyncDown(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ClusterPlan"}, down.Written)
@@ -214,12 +233,20 @@ func TestLaggingCacheCostsNoReads(t *testing.T) {
 }
 
 func TestCopiesAreRecheckedFirstAfterFailuresAndRegularly(t *testing.T) {
+	failed := errors.New("connection lost")
 	copies, now := &EqualCopies{}, time.Now()
-	assert.True(t, copies.NeedsRecheck(now))
-	copies.RecordSync(true, false, now)
-	assert.False(t, copies.NeedsRecheck(now.Add(recheckInterval-1)))
-	copies.RecordSync(false, false, now.Add(time.Minute))
-	assert.True(t, copies.NeedsRecheck(now.Add(recheckInterval)), "one that trusted caches does not count")
-	copies.RecordSync(false, true, now.Add(time.Minute))
-	assert.True(t, copies.NeedsRecheck(now.Add(time.Minute)))
+	assert.Equal(t, always, copies.NeedsRecheck(now))
+	copies.RecordSync(always, UpResult{}, nil, nil, now)
+	assert.Equal(t, Recheck{}, copies.NeedsRecheck(now.Add(recheckInterval-1)))
+	copies.RecordSync(Recheck{}, UpResult{}, nil, nil, now.Add(time.Minute))
+	assert.Equal(t, always, copies.NeedsRecheck(now.Add(recheckInterval)), "one that trusted caches does not count")
+	copies.RecordSync(Recheck{}, UpResult{}, failed, failed, now.Add(time.Minute))
+	assert.Equal(t, always, copies.NeedsRecheck(now.Add(time.Minute)))
+
+	copies.RecordSync(always, UpResult{}, nil, failed, now)
+	assert.Equal(t, Recheck{Down: true}, copies.NeedsRecheck(now), "one direction says nothing of the other")
+	copies.RecordSync(Recheck{Down: true}, UpResult{}, failed, nil, now)
+	assert.Equal(t, Recheck{Up: true}, copies.NeedsRecheck(now))
+	copies.RecordSync(Recheck{Up: true}, UpResult{OnlyRefused: true}, failed, nil, now)
+	assert.Equal(t, Recheck{}, copies.NeedsRecheck(now), "what is refused is so after a recheck too")
 }

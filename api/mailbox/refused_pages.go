@@ -8,18 +8,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// refusedPageDelay is the wait before a page that the hub's API server has refused is sent again
-// unchanged: every other change of the report leads to a sync, too.
+// refusedPageDelay is the wait before a page or root that the hub's API server has refused is sent
+// again unchanged: every other change of the report leads to a sync, too.
 const refusedPageDelay = time.Minute
 
-// refusedPage is a page that the hub's API server has refused.
+// refusedPage is a page or root that the hub's API server has refused.
 type refusedPage struct {
 	version objectVersion
 	until   time.Time
 	err     error
 }
 
-// findRefusal returns why a page is not sent; nil to send it.
+// findRefusal returns why a page or root is not sent; nil to send it.
 func (e *EqualCopies) findRefusal(page metav1.Object, now time.Time) error {
 	if e == nil {
 		return nil
@@ -32,7 +32,7 @@ func (e *EqualCopies) findRefusal(page metav1.Object, now time.Time) error {
 	return nil
 }
 
-// recordRefusal records that a page was refused.
+// recordRefusal records that a page or root was refused.
 func (e *EqualCopies) recordRefusal(page metav1.Object, err error, now time.Time) {
 	if e == nil {
 		return

@@ -39,16 +39,22 @@ type Relay struct {
 	// equal to their source. Keep it across calls, one per member. Without it, every
 	// copy is read every time.
 	Copies *EqualCopies
-	// Recheck reads every copy live, whatever the caches show: a challenge is confirmed by
-	// nothing else. See EqualCopies.NeedsRecheck.
-	Recheck bool
+	// Recheck is where every copy is read live. See EqualCopies.NeedsRecheck.
+	Recheck Recheck
 	// SpareHeartbeats leaves the hub's copy of the root as it is where the member's differs
 	// only in its time, and returns a Heartbeat instead. A Recheck copies it nevertheless.
 	SpareHeartbeats bool
 }
 
-// readsLive reports whether caches must not decide which copies are read.
-func (r Relay) readsLive() bool { return r.Recheck || r.Copies == nil }
+// Recheck is in which directions every copy is read live, whatever the caches show: a challenge is
+// confirmed by nothing else.
+type Recheck struct{ Up, Down bool }
+
+// readsLiveUp reports whether caches must not decide which copies of the report are read.
+func (r Relay) readsLiveUp() bool { return r.Recheck.Up || r.Copies == nil }
+
+// readsLiveDown reports whether caches must not decide which copies of plan and grant are read.
+func (r Relay) readsLiveDown() bool { return r.Recheck.Down || r.Copies == nil }
 
 // DownResult is the outcome of SyncDown.
 type DownResult struct {
@@ -87,6 +93,9 @@ type UpResult struct {
 	// RootSequence is the sequence of the hub's copy of the root afterwards, or of the
 	// Heartbeat that goes with it; 0 with OtherCluster or ReportMissing.
 	RootSequence int64
+	// OnlyRefused: the error is about objects that the hub's API server refuses, and about
+	// nothing else. A Recheck would find no more.
+	OnlyRefused bool
 	// Heartbeat is set if the hub's copy of the root was left as it is: see
 	// Relay.SpareHeartbeats.
 	Heartbeat *Heartbeat

@@ -131,7 +131,7 @@ func findDroppedFields[T client.Object](ctx context.Context, r Relay, k kindInfo
 // readDownCopy reads the copy of a plan or grant in the member: from the cache where that
 // shows it as it was when it was equal to this source, and else live.
 func readDownCopy[T client.Object](ctx context.Context, r Relay, k kindInfo[T], source T) (target T, exists bool, err error) {
-	if !r.readsLive() {
+	if !r.readsLiveDown() {
 		target, exists, err = readObject(ctx, r.Member.Cached, k, r.Member, inMember, v1alpha1.MailboxName)
 		if err != nil || exists && r.Copies.isEqual(k.name, source, target) {
 			return target, exists, err

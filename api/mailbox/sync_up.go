@@ -74,11 +74,11 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		}
 	}
 	if next == overwriteCopy {
-		written, err := writeCopy(ctx, reportKind, r.Hub, onHub, source.root, root, root.ResourceVersion != "")
-		if err != nil {
-			return result, errors.Join(append([]error{err}, refusals...)...)
+		if err := r.writeRoot(ctx, source.root, root); err != nil {
+			refusals = append([]error{err}, refusals...)
+			result.OnlyRefused = onlyRefused(refusals)
+			return result, errors.Join(refusals...)
 		}
-		r.Copies.recordEqual(reportKind.name, source.root, written)
 		result.Written++
 	}
 	result.RootSequence, result.Heartbeat = source.root.Sequence, heartbeat
@@ -90,7 +90,29 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err != nil {
 		return result, errors.Join(append([]error{err}, refusals...)...)
 	}
+	result.OnlyRefused = onlyRefused(refusals)
 	return result, errors.Join(refusals...)
+}
+
+// writeRoot writes the hub's copy of the root, unless it was refused shortly before.
+func (r Relay) writeRoot(ctx context.Context, source, target *v1alpha1.ClusterReport) error {
+	if err := r.Copies.findRefusal(source, time.Now()); err != nil {
+		return err
+	}
+	written, err := writeCopy(ctx, reportKind, r.Hub, onHub, source, target, target.ResourceVersion != "")
+	if err != nil {
+		if IsRefused(err) {
+			r.Copies.recordRefusal(source, err, time.Now())
+		}
+		return err
+	}
+	r.Copies.recordEqual(reportKind.name, source, written)
+	return nil
+}
+
+// onlyRefused reports whether all errors are about objects that the hub's API server refuses.
+func onlyRefused(errs []error) bool {
+	return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !IsRefused(err) || errors.As(err, new(*MemberError)) })
 }
 
 // ReportError says what is wrong with a report as a whole. Nothing of it is copied.
@@ -147,7 +169,7 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 // listCopies returns the metadata of the hub's copies by name, of the cache or as this process
 // has written them since. The objects may be shared with a cache and must not be changed.
 func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
-	if r.readsLive() {
+	if r.readsLiveUp() {
 		return r.listCopiesFrom(ctx, r.Hub.Live)
 	}
 	copies, err := r.listCopiesFrom(ctx, r.Hub.Cached)
@@ -171,7 +193,7 @@ func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[stri
 // findHeartbeat returns what the source says of the hub's copy if nothing of it has to be
 // written; nil if the copy has to be decided about.
 func (r Relay) findHeartbeat(source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata, known types.UID) *Heartbeat {
-	if !r.SpareHeartbeats || r.readsLive() || known != "" && known != source.ClusterUID {
+	if !r.SpareHeartbeats || r.readsLiveUp() || known != "" && known != source.ClusterUID {
 		return nil
 	}
 	return r.Copies.findHeartbeat(source, copied)
@@ -291,7 +313,7 @@ func (r Relay) deleteUnlistedPages(ctx context.Context, source memberReport, cop
 	if len(names) == 0 {
 		return 0, nil
 	}
-	if !r.readsLive() {
+	if !r.readsLiveUp() {
 		// After a restore of the hub, its root may list pages that this one does not.
 		if copies, err = r.listCopiesFrom(ctx, r.Hub.Live); err != nil {
 			return 0, err

@@ -94,7 +94,7 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	relay := mailbox.Relay{
 		Hub:    mailbox.Side{Cached: c.hub.GetCache(), Live: c.hub.GetClient(), Namespace: c.namespace},
 		Member: mailbox.Side{Cached: member.Cached, Live: member.Live, Namespace: member.Namespace},
-		Copies: c.copies, Recheck: c.findings.ConfirmedSequence == 0 || c.copies.NeedsRecheck(began),
+		Copies: c.copies, Recheck: c.findings.NeedsRecheck(c.copies, began),
 	}
 	known, err := c.knownClusterUID(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	}
 	down, downErr := relay.SyncDown(ctx)
 	metric.CountCopied(mailbox.DirectionDown, len(down.Written))
-	c.copies.RecordSync(relay.Recheck, upErr != nil || downErr != nil, began)
+	c.copies.RecordSync(relay.Recheck, up, upErr, downErr, began)
 	before := c.findings.SyncError
 	c.findings = c.findings.Merge(up, upErr, down, downErr)
 	c.findings.SyncError = c.failures.Describe(upErr, downErr, before)

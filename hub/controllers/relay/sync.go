@@ -70,7 +70,7 @@ func (r *Reconciler) gatherSync(ctx context.Context, member *v1alpha1.MemberClus
 		Hub:             mailbox.Side{Cached: &state.mailbox, Live: r.Live, Namespace: link.Namespace},
 		Member:          mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies:          &state.EqualCopies,
-		Recheck:         s.before.ConfirmedSequence == 0 || state.NeedsRecheck(s.began),
+		Recheck:         s.before.NeedsRecheck(&state.EqualCopies, s.began),
 		SpareHeartbeats: r.Heartbeats.ReadByAll() && r.Replica.Heartbeats.HasRoom(member.Name),
 	}
 	// Whether the cluster belongs to another member may be known before a cluster is recorded.
@@ -131,7 +131,7 @@ func (s *mailboxSync) recordSync() (syncError, late string) {
 	if s.uploadDelayed {
 		return s.state.failures.Describe(nil, s.downErr, ""), ""
 	}
-	s.state.RecordSync(s.relay.Recheck, s.upErr != nil || s.downErr != nil, s.began)
+	s.state.RecordSync(s.relay.Recheck, s.up, s.upErr, s.downErr, s.began)
 	return s.state.failures.Describe(s.upErr, s.downErr, s.before.SyncError), s.state.uploads.describe(time.Now())
 }
 

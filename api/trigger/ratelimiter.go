@@ -11,7 +11,10 @@ import (
 // 1000 s, outlasts what a request depends on: a webhook that is up again, a quota that is raised.
 const MaxRetryDelay = 30 * time.Second
 
-// NewRateLimiter backs off from 5 ms to MaxRetryDelay for each request.
+// NewRateLimiter backs off from 5 ms to MaxRetryDelay for each request. Every controller has it,
+// or one that its own requests need: LatencyLimiter is built on it, the relay's waits for members
+// that may be back at any moment, the agent's reports fail at most once per interval, and its
+// registration never asks the hub more than once a second.
 func NewRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, MaxRetryDelay)
 }

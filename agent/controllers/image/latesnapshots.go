@@ -17,13 +17,14 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // setupLateSnapshotController adds a controller that deletes late VolumeSnapshots: their
 // creation was delayed until their image was gone, and its sender no longer led by then.
 func (r *Reconciler) setupLateSnapshotController(mgr manager.Manager) error {
-	c, err := controller.New("late-snapshots", mgr, controller.Options{Reconciler: reconcile.Func(r.reconcileLateSnapshot)})
+	c, err := controller.New("late-snapshots", mgr, controller.Options{RateLimiter: trigger.NewRateLimiter(), Reconciler: reconcile.Func(r.reconcileLateSnapshot)})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -61,7 +62,7 @@ func StripClone(obj any) (any, error) {
 // setupPublishing watches, once they are served, DataSources and the DataVolumes that are cloned
 // from them. clones is a cache of both, with StripClone.
 func (r *Reconciler) setupPublishing(mgr manager.Manager, c controller.Controller, clones cache.Cache) error {
-	orphans, err := controller.New("orphaned-data-sources", mgr, controller.Options{Reconciler: reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	orphans, err := controller.New("orphaned-data-sources", mgr, controller.Options{RateLimiter: trigger.NewRateLimiter(), Reconciler: reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		after, err := r.reconcileOrphanedDataSource(ctx, req.NamespacedName)
 		return ctrl.Result{RequeueAfter: after}, err
 	})})

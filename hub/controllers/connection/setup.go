@@ -130,7 +130,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.MemberLink{}, byLink, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(requeue).
 		// Every replica syncs mailboxes, so every replica connects.
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads}).
+		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false), MaxConcurrentReconciles: maxConcurrentReads, RateLimiter: trigger.NewRateLimiter()}).
 		Complete(c); err != nil {
 		return fmt.Errorf("setting up the connection controller: %w", err)
 	}
@@ -142,7 +142,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberLink{}, byLink).
 		// A member that hangs blocks one worker until its request times out.
-		WithOptions(controller.Options{MaxConcurrentReconciles: 32}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 32, RateLimiter: trigger.NewRateLimiter()}).
 		Complete(k); err != nil {
 		return fmt.Errorf("setting up the credential controller: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -70,6 +71,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("discovery-secret").
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember)).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(s); err != nil {
 		return fmt.Errorf("setting up the discovery of Secrets: %w", err)
 	}
@@ -82,6 +84,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("discovery-cluster").
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf)).
 		WatchesRawSource(clusterEvents).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(c); err != nil {
 		return fmt.Errorf("setting up the discovery of Clusters: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +26,6 @@ const (
 	// idleFactor and maxInterval keep one ImagePrune from occupying the worker.
 	idleFactor  = 5
 	maxInterval = 5 * time.Second
-	// maxBackoff is the longest retry delay after errors.
-	maxBackoff = 30 * time.Second
 )
 
 var (
@@ -63,7 +60,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(&r.requeue).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1, // see Reconciler
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](trigger.ConflictRetryDelay, maxBackoff),
+			RateLimiter:             trigger.NewRateLimiter(),
 		}).
 		Complete(r)
 }

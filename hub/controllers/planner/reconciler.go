@@ -52,12 +52,6 @@ import (
 // or its removal.
 const budgetRetryDelay = 200 * time.Millisecond
 
-// Bounds of the exponential backoff after an error.
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 30 * time.Second
-)
-
 // Reconciler plans for one member per request.
 type Reconciler struct {
 	client.Client

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,8 +25,6 @@ const (
 	// idleFactor and maxInterval keep one report from occupying a worker.
 	idleFactor  = 5
 	maxInterval = 5 * time.Second
-	// maxBackoff is the longest retry delay after errors.
-	maxBackoff = 30 * time.Second
 )
 
 var (
@@ -67,7 +64,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(&r.requeue).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReports,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](trigger.ConflictRetryDelay, maxBackoff),
+			RateLimiter:             trigger.NewRateLimiter(),
 		}).
 		Complete(r)
 }

@@ -7,13 +7,11 @@ import (
 	"time"
 
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -26,8 +24,6 @@ const (
 	// minDecideInterval batches events: a MemberCluster that is created or deleted
 	// concerns every FleetDiskImage.
 	minDecideInterval = 100 * time.Millisecond
-	// maxBackoff is the longest retry delay after errors.
-	maxBackoff = 30 * time.Second
 )
 
 // Setup adds the controller to a manager, and what fills the FleetState.
@@ -39,7 +35,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(&r.requeue).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: maxConcurrentReconciles,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](trigger.ConflictRetryDelay, maxBackoff),
+			RateLimiter:             trigger.NewRateLimiter(),
 		}).
 		Complete(r)
 	if err != nil {

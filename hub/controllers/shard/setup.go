@@ -9,6 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -41,6 +42,7 @@ func (a *Assigner) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.MemberLink{}, gathered, builder.WithPredicates(relevantChange)).
 		Watches(&corev1.Namespace{}, always, builder.WithPredicates(relevantChange)).
 		WatchesRawSource(&a.requests).
+		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(a)
 }
 

@@ -81,7 +81,7 @@ func (r *Reconciler) gatherPublishing(ctx context.Context, v *image.View) error 
 	}
 	v.Publishing = view
 	if v.Live && len(v.Image.Status.Publications) > 0 {
-		return r.readServerTime(ctx, v)
+		return r.askToPublish(ctx, v)
 	}
 	return nil
 }
@@ -142,24 +142,23 @@ func (r *Reconciler) choosePublishers(ctx context.Context, img *v1alpha1.VMDiskI
 	return publishers, nil
 }
 
-// readServerTime asks the API server for the creation time of an object that is not stored: the
-// clock that stamps DataVolumes.
-func (r *Reconciler) readServerTime(ctx context.Context, v *image.View) error {
+// askToPublish has the API server say whether it would store a DataSource of the image, and its
+// time: the clock that stamps DataVolumes.
+func (r *Reconciler) askToPublish(ctx context.Context, v *image.View) error {
 	if !v.Publishing.Served {
 		v.Publishing.ServerTime = v.Now // there are no DataSources that anything could find
 		return nil
 	}
 	probe := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{
-		Namespace: v.Image.Namespace, GenerateName: "ot-clock-", Labels: map[string]string{v1alpha1.LabelImageUID: string(v.Image.UID)},
+		Namespace: v.Image.Namespace, GenerateName: clockProbePrefix, Labels: map[string]string{v1alpha1.LabelImageUID: string(v.Image.UID)},
 	}}
-	err := r.Create(ctx, probe, client.DryRunAll)
+	now, err := r.readServerClock(ctx, probe)
 	switch {
 	case err == nil:
-		v.Publishing.ServerTime = probe.CreationTimestamp.Time
+		v.Publishing.ServerTime = now
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		v.Publishing.NamespaceTerminating = true
-	// A webhook that does not answer dry runs, or not at all, is one of these, too.
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
+	case isProbeRefused(err):
 		v.Publishing.Refusal = err.Error()
 	default:
 		return fmt.Errorf("asking for the API server's clock for %s: %w", describeImage(v.Image), err)

@@ -70,7 +70,7 @@ func TestRefusedClockIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := &image.View{Image: apitest.Image("ns/a").WithUID("image").Obj(), Publishing: &image.PublishingView{Served: true}}
 			r := &Reconciler{Client: &dataSourceWriter{answer: answer}}
-			require.NoError(t, r.readServerTime(t.Context(), v))
+			require.NoError(t, r.askToPublish(t.Context(), v))
 			assert.True(t, v.Publishing.ServerTime.IsZero())
 			assert.NotEmpty(t, v.Publishing.Refusal)
 		})

@@ -53,9 +53,9 @@ func (c *serverClock) aheadBy(now time.Time) time.Duration {
 // server's clock. What follows a deletion cannot be undone, and the clock of the node that the agent
 // runs on may be ahead.
 func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskImage, notBefore time.Time) error {
-	now, err := r.readServerClock(ctx)
+	now, err := r.readServerClock(ctx, r.newClockEvent())
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsInternalError(err):
+	case isProbeRefused(err), apierrors.IsNotFound(err):
 		ctrl.LoggerFrom(ctx).Info("The API server does not say its time; deleting the image by the agent's clock", "image", image.KeyOf(img), "error", v1alpha1.SanitizeText(err.Error(), 512))
 		return nil
 	case err != nil:
@@ -67,17 +67,29 @@ func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskI
 	return nil
 }
 
-// readServerClock returns the creation time of an Event that is not stored. It would be of the
-// agent's own namespace: quotas and webhooks of others say nothing there.
-func (r *Reconciler) readServerClock(ctx context.Context) (time.Time, error) {
-	probe := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: "ot-clock-"},
+// clockProbePrefix begins the names of objects that are not stored.
+const clockProbePrefix = "ot-clock-"
+
+// readServerClock asks the API server for the creation time of a probe that is not stored.
+func (r *Reconciler) readServerClock(ctx context.Context, probe client.Object) (time.Time, error) {
+	err := r.Create(ctx, probe, client.DryRunAll)
+	return probe.GetCreationTimestamp().Time, err
+}
+
+// isProbeRefused reports whether a quota, a right or a webhook is in the way of a probe. A webhook
+// that does not answer dry runs, or not at all, is one of these, too.
+func isProbeRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err)
+}
+
+// newClockEvent is of the agent's own namespace: quotas and webhooks of others say nothing there.
+func (r *Reconciler) newClockEvent() *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, GenerateName: clockProbePrefix},
 		EventTime:  metav1.NowMicro(), ReportingController: "ot-agent", ReportingInstance: "ot-agent",
 		Action: "Delete", Reason: "Clock", Type: corev1.EventTypeNormal,
 		Regarding: corev1.ObjectReference{Kind: "SyncLedger", Namespace: r.Namespace, Name: v1alpha1.LedgerName},
 	}
-	err := r.Create(ctx, probe, client.DryRunAll)
-	return probe.CreationTimestamp.Time, err
 }
 
 // recordClockAhead says why an image is not deleted yet.

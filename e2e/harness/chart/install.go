@@ -19,8 +19,7 @@ import (
 
 const (
 	// fieldOwner is Helm's own: Helm can take the installation over.
-	fieldOwner         = client.FieldOwner("helm")
-	establishedTimeout = 3 * time.Minute
+	fieldOwner = client.FieldOwner("helm")
 	// maxConcurrentApplies bounds how many objects are applied at a time.
 	maxConcurrentApplies = 16
 )
@@ -90,7 +89,7 @@ func applyObjects(ctx context.Context, c client.Client, path string, objects []*
 func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	current := &unstructured.Unstructured{}
 	current.SetGroupVersionKind(crd.GroupVersionKind())
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishedTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		err := controlplane.RetryTimeouts(ctx, func() error { return c.Get(ctx, client.ObjectKeyFromObject(crd), current) })
 		if err != nil {
 			return false, err

@@ -24,6 +24,9 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 )
 
+// Patience bounds every wait of a test. It is long, because a busy machine is no failure.
+const Patience = 3 * time.Minute
+
 // Options describe a control plane.
 type Options struct {
 	// Name tells control planes apart in logs and kubeconfigs.

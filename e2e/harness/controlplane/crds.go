@@ -40,7 +40,7 @@ func InstallCRDs(ctx context.Context, config *rest.Config, crds []*apiextensions
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
 	}
-	if err := envtest.WaitForCRDs(config, crds, envtest.CRDInstallOptions{MaxTime: 3 * time.Minute, PollInterval: 50 * time.Millisecond}); err != nil {
+	if err := envtest.WaitForCRDs(config, crds, envtest.CRDInstallOptions{MaxTime: Patience, PollInterval: 50 * time.Millisecond}); err != nil {
 		return fmt.Errorf("installing %d CRDs: %w", len(crds), err)
 	}
 	return nil

@@ -18,9 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// crdUpdatePatience is how long an API server may take to serve a changed CRD.
-const crdUpdatePatience = 3 * time.Minute
-
 // RemoveFields changes a CRD to that of a release without some fields, such as
 // spec.images.plannedAt where images is a list: the API server drops them from what it stores.
 // definition is the name of the CRD; upgrade restores it.
@@ -65,7 +62,7 @@ func (c *ControlPlane) RemoveFields(ctx context.Context, definition string, fiel
 		}
 		// The API server serves the change a little later. Strict validation reports a dropped
 		// field before anything else.
-		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, crdUpdatePatience, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, Patience, true, func(ctx context.Context) (bool, error) {
 			for _, probe := range probes {
 				err := all.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 				if apierrors.IsBadRequest(err) == known {

@@ -40,9 +40,6 @@ const hubAccount = "ot-hub"
 // HeartbeatInterval of fake agents, as of real ones.
 const HeartbeatInterval = 20 * time.Second
 
-// planPatience bounds the wait for a plan. It is long, because a busy machine is no failure.
-const planPatience = 3 * time.Minute
-
 // maxConcurrentCreates bounds how many members are created at a time.
 const maxConcurrentCreates = 8
 
@@ -268,7 +265,7 @@ func (m *Member) forgetPlan(ctx context.Context, plan v1alpha1.PlanVersion) {
 
 // AwaitPlan waits until the member's report meets a condition, for a while.
 func (m *Member) AwaitPlan(ctx context.Context, condition func(*v1alpha1.ReportRoot) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, planPatience)
+	ctx, cancel := context.WithTimeout(ctx, controlplane.Patience)
 	defer cancel()
 	for {
 		m.mu.Lock()

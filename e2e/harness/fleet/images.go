@@ -137,24 +137,7 @@ func ClusterUID(t *testing.T, c client.Reader) types.UID {
 // value for nothing.
 func (f *Fleet) GetReportedImage(t *testing.T, member, image string) v1alpha1.ReportedImage {
 	t.Helper()
-	return FindReportedImage(t, f, v1alpha1.MemberNamespacePrefix+member, image)
-}
-
-// FindReportedImage returns what the ClusterReports in a namespace say of an image; the zero
-// value for nothing.
-func FindReportedImage(t *testing.T, c client.Reader, namespace, image string) v1alpha1.ReportedImage {
-	t.Helper()
-	var list v1alpha1.ClusterReportList
-	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
-	for i := range list.Items {
-		page := list.Items[i].Page
-		for n := 0; page != nil && n < len(page.Images); n++ {
-			if page.Images[n].Name == image {
-				return page.Images[n]
-			}
-		}
-	}
-	return v1alpha1.ReportedImage{}
+	return testenv.FindReportedImage(t, f, MailboxKey(member).Namespace, client.ObjectKey{Namespace: Namespace, Name: image})
 }
 
 // MailboxKey is the key of a member's plan, grant and report on the hub.

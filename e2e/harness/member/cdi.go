@@ -29,8 +29,7 @@ const (
 	cdiNamespace = "cdi"
 	cdiName      = "cdi"
 	// cdiAccount is the ServiceAccount of CDI's controllers, which admission policies match.
-	cdiAccount      = "cdi-sa"
-	cdiReadyTimeout = 3 * time.Minute
+	cdiAccount = "cdi-sa"
 )
 
 // prepareCDI creates what CDI's operator creates, and sets the access modes of the simulated classes
@@ -159,7 +158,7 @@ func (m *Member) stopProcess(p **process.Process) error {
 // reason or none.
 func (m *Member) waitForCDI(ctx context.Context) error {
 	missing := "its configuration"
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, cdiReadyTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.cdiController, m.cdiWebhooks} {
 			if p.HasEnded() {
 				return false, fmt.Errorf("a part of CDI ended (%w), its log is %s", p.Wait(), p.LogFile())

@@ -21,15 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/process"
 	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 const (
-	kubeVirtNamespace    = "kubevirt"
-	kubeVirtName         = "kubevirt"
-	kubeVirtLease        = "virt-controller"
-	kubeVirtReadyTimeout = 3 * time.Minute
+	kubeVirtNamespace = "kubevirt"
+	kubeVirtName      = "kubevirt"
+	kubeVirtLease     = "virt-controller"
 )
 
 // InstallKubeVirt installs KubeVirt in a member that was started without it, and waits until it is
@@ -165,7 +165,7 @@ func (m *Member) writeAccountKubeconfig(account string) (string, error) {
 
 func (m *Member) waitForKubeVirt(ctx context.Context) error {
 	missing := ""
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, kubeVirtReadyTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		for _, p := range []*process.Process{m.kubevirt, m.kubevirtWebhooks} {
 			if p != nil && p.HasEnded() {
 				return false, fmt.Errorf("a part of KubeVirt ended (%w), its log is %s", p.Wait(), p.LogFile())

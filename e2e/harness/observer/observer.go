@@ -174,13 +174,10 @@ func (o *Observer) MarkPolicyAcknowledged(ctx context.Context) error {
 	return nil
 }
 
-// catchUpPatience is as long as tests wait for anything: an API server may have been restarted.
-const catchUpPatience = 3 * time.Minute
-
 // History waits until all events so far were seen and returns them in order.
 func (o *Observer) History(ctx context.Context) (History, error) {
 	for _, r := range o.watched {
-		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, catchUpPatience, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 			list, err := o.client.Resource(r.GroupVersionResource).List(ctx, r.listOptions())
 			return err == nil && o.isCaughtUp(r, list), nil
 		})

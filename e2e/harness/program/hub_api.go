@@ -11,16 +11,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
-
-// answerPatience is as long as tests wait for anything.
-const answerPatience = 3 * time.Minute
 
 // apiReader reads what a hub serves, with the permissions of its token.
 type apiReader struct {
@@ -32,7 +29,7 @@ type apiReader struct {
 func newAPIReader(h *Hub, token string) *apiReader {
 	// The certificate is self-signed.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
-	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: answerPatience}}
+	return &apiReader{hub: h, token: token, client: &http.Client{Transport: transport, Timeout: controlplane.Patience}}
 }
 
 // bearer adds a token to each request.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,15 +19,12 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
 
-// joinTokenPatience is how long a hub may take to create a join token.
-const joinTokenPatience = 3 * time.Minute
-
 // AwaitJoinToken waits for the join token that a hub creates for a pull-mode member. It
 // skips the token before, which was used already.
 func AwaitJoinToken(ctx context.Context, c client.Reader, member, before string) (registration.HubAccess, error) {
 	var access registration.HubAccess
 	secret := &corev1.Secret{}
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, joinTokenPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKey{Namespace: HubNamespace, Name: registration.JoinSecretName(member)}, secret)
 		if apierrors.IsNotFound(err) {
 			return false, nil

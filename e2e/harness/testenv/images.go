@@ -183,20 +183,25 @@ func EmptyPlan() *v1alpha1.ClusterPlan {
 	return &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}}
 }
 
-// ReadReportedImage returns the report's entry of an image; empty if the report has none.
-func (s *Env) ReadReportedImage(t *testing.T, img *v1alpha1.VMDiskImage) (found v1alpha1.ReportedImage) {
+// ReadReportedImage returns what the agent reports of an image; the zero value for nothing.
+func (s *Env) ReadReportedImage(t *testing.T, img *v1alpha1.VMDiskImage) v1alpha1.ReportedImage {
 	t.Helper()
-	var reports v1alpha1.ClusterReportList
-	require.NoError(t, s.Client().List(t.Context(), &reports, client.InNamespace(program.AgentNamespace)))
-	for _, report := range reports.Items {
-		if report.Page == nil {
-			continue
-		}
-		for _, entry := range report.Page.Images {
-			if entry.Namespace == img.Namespace && entry.Name == img.Name {
-				found = entry
+	return FindReportedImage(t, s.Client(), program.AgentNamespace, client.ObjectKeyFromObject(img))
+}
+
+// FindReportedImage returns what the ClusterReports in a namespace say of an image; the zero
+// value for nothing.
+func FindReportedImage(t *testing.T, c client.Reader, mailbox string, image client.ObjectKey) v1alpha1.ReportedImage {
+	t.Helper()
+	var list v1alpha1.ClusterReportList
+	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(mailbox)))
+	for i := range list.Items {
+		page := list.Items[i].Page
+		for n := 0; page != nil && n < len(page.Images); n++ {
+			if entry := &page.Images[n]; entry.Namespace == image.Namespace && entry.Name == image.Name {
+				return *entry
 			}
 		}
 	}
-	return found
+	return v1alpha1.ReportedImage{}
 }

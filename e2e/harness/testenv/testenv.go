@@ -33,13 +33,14 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
-// Patience bounds every wait of a test. It is long, because a busy machine is no failure.
-const Patience = 3 * time.Minute
+// Patience bounds every wait of a test.
+const Patience = controlplane.Patience
 
 // A poll costs the API server 2 ms of CPU time. What takes seconds is polled less often, still
 // often enough to see the phases that images pass through.

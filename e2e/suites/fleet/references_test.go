@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -38,7 +39,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	assert.Nil(t, detail.PerMember[1].UnreferencedSince)
 	require.Len(t, detail.PerMember[1].Entries, 1)
 	assert.Equal(t, int32(2), detail.PerMember[1].Entries[0].References)
-	reported := fleet.FindReportedImage(t, inFrankfurt, program.AgentNamespace, "referenced")
+	reported := testenv.FindReportedImage(t, inFrankfurt, program.AgentNamespace, client.ObjectKey{Namespace: fleet.Namespace, Name: "referenced"})
 	assert.Equal(t, int32(2), reported.References)
 	assert.Nil(t, reported.UnreferencedSince)
 	shared.AwaitMember(t, frankfurt, "two references", func(m *v1alpha1.MemberCluster) bool {
@@ -55,7 +56,7 @@ func TestMachineReferencesAreReportedToHub(t *testing.T) {
 	since := detail.PerMember[1].UnreferencedSince
 	require.NotNil(t, since, "%+v", detail.PerMember[1])
 	assert.False(t, since.Time.Before(before), "unreferenced since %s, the last machine was deleted after %s", since, before)
-	reported = fleet.FindReportedImage(t, inFrankfurt, program.AgentNamespace, "referenced")
+	reported = testenv.FindReportedImage(t, inFrankfurt, program.AgentNamespace, client.ObjectKey{Namespace: fleet.Namespace, Name: "referenced"})
 	require.NotNil(t, reported.UnreferencedSince)
 	assert.True(t, since.Equal(reported.UnreferencedSince), "%s and %s", since, reported.UnreferencedSince)
 	shared.awaitMetric(t, `ot_hub_member_references{member="frankfurt"}`, 0)

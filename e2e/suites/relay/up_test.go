@@ -270,7 +270,7 @@ func TestRefusedPageDoesNotBlockOthers(t *testing.T) {
 	up, err := r.SyncUp(t.Context(), cluster)
 	require.True(t, apierrors.IsInvalid(err))
 	require.ErrorContains(t, err, "creating ClusterReport "+b.hubNamespace+"/page-01 on the hub")
-	assert.Equal(t, mailbox.UpResult{Written: 3}, b.withoutRootSequence(up))
+	assert.Equal(t, mailbox.UpResult{Written: 3, OnlyRefused: true}, b.withoutRootSequence(up))
 	want := b.listReports(memberClient, b.agentNamespace)
 	delete(want, "page-01")
 	assert.Equal(t, want, b.listReports(hubClient, b.hubNamespace))

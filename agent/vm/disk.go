@@ -60,9 +60,13 @@ func (d *diskDecider) reconcile() {
 		d.reportClaimDeletion()
 		return
 	}
+	if d.checkClaim() {
+		return
+	}
 	if d.isComplete() {
 		d.requested = true
-		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
+		d.volume = d.completeVolume()
+		d.recordClaim()
 		return
 	}
 	if !d.CDIServed && !d.deployIgnored() && !d.isRemoved() { // a disk that cannot be read is not lost
@@ -78,7 +82,7 @@ func (d *diskDecider) reconcile() {
 			d.decision.NeedsLive = true
 			return
 		}
-		d.volume = &v1alpha1.DiskVolume{DataVolume: name, Size: d.diskSize(), Ready: true}
+		d.volume = d.completeVolume()
 		d.reportLost()
 		return
 	}
@@ -298,7 +302,7 @@ func (d *diskDecider) reportLost() {
 		d.setBlocker(state)
 		return
 	}
-	if d.KubeVirtVM != nil && kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) != "" {
+	if d.isRestored() {
 		d.requested = true
 		return // the restored claim is the disk
 	}
@@ -309,29 +313,6 @@ func (d *diskDecider) reportLost() {
 	if !d.deployIgnored() {
 		d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s. The agent makes no other, which would be without what the guest has written: restore the DataVolume and its claim from a backup, or give the disk another name in spec.disks to get a new one", d.lostMessage)))
 	}
-}
-
-// losesClaim reports whether the claim of a complete data disk is being deleted, and the machine has
-// it: a claim that KubeVirt has restored may be the disk instead.
-func (d *diskDecider) losesClaim() bool {
-	return !d.isRoot() && d.isComplete() && d.Claim != nil && d.Claim.DeletionTimestamp != nil &&
-		(d.KubeVirtVM == nil || kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) == "")
-}
-
-// reportClaimDeletion says that the claim of a complete data disk is being deleted without its
-// DataVolume. CDI 1.65 makes another claim for a DataVolume that lacks one, so the loss shows only
-// while the claim is there: as long as an instance runs with it.
-func (d *diskDecider) reportClaimDeletion() {
-	d.volume = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Ready: true}
-	d.lostMessage = fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title)
-	if d.deployIgnored() {
-		return
-	}
-	advice := "restore the DataVolume and its claim from a backup"
-	if d.KubeVirtVM != nil && d.isUsed() && d.instanceIsRunning() {
-		advice = "save in the guest what it has written, since it stays only while the machine runs"
-	}
-	d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, fmt.Sprintf("%s, and CDI makes another one without what the guest has written: %s", d.lostMessage, advice)))
 }
 
 // hasFailedLater reports whether a disk is Failed that was cloned, or may have been.
@@ -359,7 +340,7 @@ func (d *diskDecider) reportFailedLater() {
 	if d.Claim != nil && d.ownsObject(d.Claim) && d.Claim.Status.Phase == corev1.ClaimLost {
 		d.lostMessage = fmt.Sprintf("PersistentVolumeClaim %s of %s is lost", dv.Name, d.title)
 	}
-	d.volume = &v1alpha1.DiskVolume{DataVolume: dv.Name, Size: d.diskSize(), Ready: true}
+	d.volume = d.completeVolume()
 	if !d.deployIgnored() {
 		advice := fmt.Sprintf("delete DataVolume %s to have another cloned", dv.Name)
 		if !d.isRoot() {

@@ -39,6 +39,9 @@ const (
 	// AnnotationClonedFrom of a root disk says what it was cloned from: image UID,
 	// revision, attempt and the name of the claim or snapshot, separated by slashes.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
+	// AnnotationAcceptClaim of the PersistentVolumeClaim of a data disk accepts it in the place of
+	// a former one that is lost. Its value is the UID of the claim, so a copy accepts nothing.
+	AnnotationAcceptClaim = "pelotech.ot/accept-claim"
 	// AnnotationAppliedDigest of a KubeVirt VirtualMachine is the digest of the labels
 	// and spec that the agent applied, without the run strategy; of a DataSource that of
 	// the labels.

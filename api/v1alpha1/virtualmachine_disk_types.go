@@ -106,6 +106,13 @@ type DiskVolume struct {
 	// ready: the disk is complete, and the guest may have written to it.
 	// +optional
 	Ready bool `json:"ready,omitempty"`
+	// claimUID is that of the PersistentVolumeClaim of a data disk that is ready. Another claim
+	// of the name is without what the guest has written.
+	// +optional
+	ClaimUID types.UID `json:"claimUID,omitempty"`
+	// dataVolumeUID is that of the DataVolume of that claim; empty where it had none.
+	// +optional
+	DataVolumeUID types.UID `json:"dataVolumeUID,omitempty"`
 }
 
 // DataDisk is the state of a disk beside the root disk.

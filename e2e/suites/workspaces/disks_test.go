@@ -4,10 +4,12 @@ package workspaces
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,6 +104,33 @@ func TestDataDisks(t *testing.T) {
 	env.AwaitGone(t, vm)
 	awaitNothingLeft(t, ns)
 	awaitHolders(t, models)
+}
+
+// TestDeletedClaimOfDataDisk wants the claim that CDI makes in place of a deleted one, which is empty,
+// to be shown as no disk of the guest until somebody accepts it.
+func TestDeletedClaimOfDataDisk(t *testing.T) {
+	t.Parallel()
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
+	vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")}
+	vm = createAndAwaitRunning(t, vm)
+	stopVM(t, vm)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: dataDiskOf(vm, "scratch").Name}}
+	former := requireObject(t, claim).UID
+	deleteAndAwaitGone(t, claim)
+	replaced := awaitObject(t, claim, "CDI makes another claim", func(claim *corev1.PersistentVolumeClaim) bool {
+		return claim.UID != former && claim.Status.Phase == corev1.ClaimBound
+	})
+	lost := env.AwaitMachine(t, vm, func(vm *v1alpha1.VirtualMachine) bool {
+		return vm.Status.Reason == v1alpha1.ReasonDataDiskLost && strings.Contains(vm.Status.Message, "another one has taken its place")
+	})
+	assert.Equal(t, former, lost.Status.Disks[0].Volume.ClaimUID)
+	assert.Equal(t, cdiv1.Succeeded, requireObject(t, dataDiskOf(vm, "scratch")).Status.Phase)
+	assert.Contains(t, lost.Status.Message, v1alpha1.AnnotationAcceptClaim+"="+string(replaced.UID))
+	env.Update(t, replaced, func() {
+		metav1.SetMetaDataAnnotation(&replaced.ObjectMeta, v1alpha1.AnnotationAcceptClaim, string(replaced.UID))
+	})
+	accepted := awaitReason(t, vm, v1alpha1.ReasonStopped)
+	assert.Equal(t, replaced.UID, accepted.Status.Disks[0].Volume.ClaimUID)
 }
 
 // TestBlankDiskOfMissingStorageClass wants the cause to be said, and the machine to start once it

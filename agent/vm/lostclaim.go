@@ -1,0 +1,115 @@
+package vm
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// completeVolume returns the state of a disk that is complete, or was, with the claim that the status
+// knows of.
+func (d *diskDecider) completeVolume() *v1alpha1.DiskVolume {
+	volume := &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Ready: true}
+	if d.previous != nil {
+		volume.DataVolumeUID, volume.ClaimUID = d.previous.DataVolumeUID, d.previous.ClaimUID
+	}
+	return volume
+}
+
+// recordClaim has the status remember the claim of a complete data disk, which the guest writes to. A
+// claim that belongs to a former DataVolume is in a cache that lags behind.
+func (d *diskDecider) recordClaim() {
+	claim := d.Claim
+	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound {
+		return
+	}
+	d.volume.DataVolumeUID = ""
+	if d.DataVolume != nil {
+		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" && owner.UID != d.DataVolume.UID {
+			d.volume.ClaimUID = ""
+			return
+		}
+		d.volume.DataVolumeUID = d.DataVolume.UID
+	}
+	d.volume.ClaimUID = claim.UID
+}
+
+// knowsClaim reports whether the status has the claim of this complete data disk. One of another
+// DataVolume says nothing: a person has restored the disk.
+func (d *diskDecider) knowsClaim() bool {
+	return !d.isRoot() && d.isComplete() && d.DataVolume != nil &&
+		d.previous != nil && d.previous.ClaimUID != "" && d.previous.DataVolumeUID == d.DataVolume.UID
+}
+
+// losesClaim reports whether the claim of a complete data disk is being deleted, and the machine has
+// it: a claim that KubeVirt has restored may be the disk instead.
+func (d *diskDecider) losesClaim() bool {
+	return !d.isRoot() && d.isComplete() && d.Claim != nil && d.Claim.DeletionTimestamp != nil && !d.isRestored()
+}
+
+// isRestored reports whether KubeVirt has restored a snapshot, so that another claim is the disk.
+func (d *diskDecider) isRestored() bool {
+	return d.KubeVirtVM != nil && kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) != ""
+}
+
+// reportClaimDeletion says that the claim of a complete data disk is being deleted without its
+// DataVolume: as long as an instance runs with it, the guest's data can be saved.
+func (d *diskDecider) reportClaimDeletion() {
+	d.volume = d.completeVolume()
+	if !d.knowsClaim() {
+		d.recordClaim()
+	}
+	advice := "restore the DataVolume and its claim from a backup"
+	if d.KubeVirtVM != nil && d.isUsed() && d.instanceIsRunning() {
+		advice = "save in the guest what it has written, since it stays only while the machine runs"
+	}
+	d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title), ", and CDI makes another one without what the guest has written: "+advice)
+}
+
+// checkClaim reports a complete data disk without the claim that it was complete with, and whether
+// the decision about the disk ends with that.
+//
+// Invariant: CDI 1.65 makes another claim, blank or cloned, for a DataVolume that lacks one, and the
+// DataVolume is complete all the time. Such a claim is never shown as the guest's disk, unless a
+// person accepts it. That the claim is gone is read live: no cache has one whose label is removed.
+func (d *diskDecider) checkClaim() (ends bool) {
+	if !d.knowsClaim() || d.isRestored() {
+		return false
+	}
+	switch claim := d.Claim; {
+	case claim == nil && !d.Live:
+		d.decision.NeedsLive = true
+		return true
+	case claim == nil && !d.ClaimAbsent:
+		return false
+	case claim == nil:
+		d.volume = d.completeVolume()
+		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title),
+			", and CDI makes another one without what the guest has written: "+d.replacedClaimAdvice())
+		return true
+	case claim.UID == d.previous.ClaimUID || claim.Annotations[v1alpha1.AnnotationAcceptClaim] == string(claim.UID):
+		return false
+	default:
+		d.volume = d.completeVolume()
+		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s was deleted, and another one has taken its place", d.objectName, d.title),
+			fmt.Sprintf(" without what the guest has written: %s. To use the one that is there: kubectl -n %s annotate persistentvolumeclaim %s %s=%s --overwrite",
+				d.replacedClaimAdvice(), d.VM.Namespace, d.objectName, v1alpha1.AnnotationAcceptClaim, claim.UID))
+		return true
+	}
+}
+
+func (d *diskDecider) replacedClaimAdvice() string {
+	return fmt.Sprintf("delete DataVolume %s and restore it with its claim from a backup, or give the disk another name in spec.disks to get a new one", d.objectName)
+}
+
+// reportLostClaim says what happened to the claim, and what follows from it.
+func (d *diskDecider) reportLostClaim(message, consequence string) {
+	d.lostMessage = message
+	if !d.deployIgnored() {
+		d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, message+consequence))
+	}
+}

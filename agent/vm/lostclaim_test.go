@@ -1,0 +1,219 @@
+package vm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// replaceClaim has CDI make another claim for a DataVolume that is complete all the time.
+func (w *world) replaceClaim(disk string) {
+	w.changeDisk(disk, func(v *vm.DiskView) {
+		v.Claim = rootDiskClaim(v.DataVolume, corev1.ClaimBound)
+		v.Claim.UID = types.UID("uid-of-another-claim-of-" + disk)
+	})
+}
+
+func (w *world) acceptClaim(disk string, uid types.UID) {
+	w.changeDisk(disk, func(v *vm.DiskView) {
+		v.Claim = v.Claim.DeepCopy()
+		v.Claim.Annotations = map[string]string{v1alpha1.AnnotationAcceptClaim: string(uid)}
+	})
+}
+
+// TestReplacedClaimOfDataDisk: what CDI makes in place of a deleted claim is not shown as the guest's disk.
+func TestReplacedClaimOfDataDisk(t *testing.T) {
+	for _, disk := range []string{"tools", "scratch"} {
+		for name, replace := range map[string]func(*world){
+			"seen from its deletion on": func(w *world) {
+				w.changeDisk(disk, func(v *vm.DiskView) { v.Claim = v.Claim.DeepCopy(); markDeleted(v.Claim) })
+				w.reconcile()
+				w.changeDisk(disk, func(v *vm.DiskView) { v.Claim = nil })
+				w.reconcile()
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "PersistentVolumeClaim "+kubevirt.DataDiskName(w.VM, disk)+" of disk "+disk+" is gone")
+				w.replaceClaim(disk)
+			},
+			"while the agent was down": func(w *world) { w.replaceClaim(disk) },
+			"not bound yet": func(w *world) {
+				w.replaceClaim(disk)
+				w.changeDisk(disk, func(v *vm.DiskView) { v.Claim.Status.Phase = corev1.ClaimPending })
+			},
+			"of a machine of an earlier release": func(w *world) {
+				w.diskStatus(disk).Volume.ClaimUID, w.diskStatus(disk).Volume.DataVolumeUID = "", ""
+				w.reconcile()
+				w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+				w.replaceClaim(disk)
+			},
+			"of an earlier release, seen from its deletion on": func(w *world) {
+				w.diskStatus(disk).Volume.ClaimUID, w.diskStatus(disk).Volume.DataVolumeUID = "", ""
+				w.changeDisk(disk, func(v *vm.DiskView) { v.Claim = v.Claim.DeepCopy(); markDeleted(v.Claim) })
+				w.reconcile()
+				w.replaceClaim(disk)
+			},
+			"with the machine stopped": func(w *world) {
+				w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Halted"})
+				w.replaceClaim(disk)
+			},
+			"with an acceptance of another one": func(w *world) {
+				w.replaceClaim(disk)
+				w.acceptClaim(disk, "uid-of-a-copied-claim")
+			},
+		} {
+			newReplaced := func(t *testing.T) *world {
+				w := newRunningDisksWorld(t)
+				replace(w)
+				return w
+			}
+			requireLost := func(w *world) {
+				for range 3 {
+					d := w.reconcile()
+					assert.Empty(t, d.DeleteDisks)
+					assert.Empty(t, d.CreateDisks)
+					w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "PersistentVolumeClaim "+kubevirt.DataDiskName(w.VM, disk)+" of disk "+disk+" was deleted, and another one has taken its place", "give the disk another name")
+					assert.False(t, w.hasCondition(v1alpha1.ConditionDisksReady))
+				}
+			}
+			t.Run(disk+" "+name, func(t *testing.T) {
+				w := newReplaced(t)
+				requireLost(w)
+				w.KubeVirtVM = nil
+				assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "no machine is started with it")
+			})
+			t.Run(disk+" "+name+", then accepted", func(t *testing.T) {
+				w := newReplaced(t)
+				requireLost(w)
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "kubectl -n ns annotate persistentvolumeclaim "+kubevirt.DataDiskName(w.VM, disk)+" pelotech.ot/accept-claim=uid-of-another-claim-of-"+disk)
+				w.acceptClaim(disk, w.Disks[disk].Claim.UID)
+				w.reconcile()
+				assert.True(t, w.hasCondition(v1alpha1.ConditionDisksReady))
+				w.changeDisk(disk, func(v *vm.DiskView) {
+					v.Claim.Annotations, v.Claim.Status.Phase = nil, corev1.ClaimBound
+				})
+				if w.reconcile(); name != "not bound yet" {
+					assert.True(t, w.hasCondition(v1alpha1.ConditionDisksReady), "the status remembers it")
+				}
+			})
+			t.Run(disk+" "+name+", then restored", func(t *testing.T) {
+				w := newReplaced(t)
+				requireLost(w)
+				restored := w.Disks[disk].DataVolume.DeepCopy()
+				w.removeDataVolume(disk)
+				w.reconcile()
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "DataVolume "+restored.Name+" of disk "+disk+" is gone")
+				restored.UID = "uid-of-restored"
+				w.changeDisk(disk, func(v *vm.DiskView) {
+					v.DataVolume = restored
+					v.Claim = rootDiskClaim(restored, corev1.ClaimBound)
+					v.Claim.UID = "uid-of-restored-claim"
+				})
+				w.reconcile()
+				assert.True(t, w.hasCondition(v1alpha1.ConditionDisksReady))
+				w.replaceClaim(disk)
+				requireLost(w)
+			})
+		}
+	}
+}
+
+// TestClaimOfRemovedDiskIsRemembered: it holds nothing up until the disk is in the spec again.
+func TestClaimOfRemovedDiskIsRemembered(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	removed := w.VM.Spec.Disks[1]
+	w.VM.Spec.Disks = w.VM.Spec.Disks[:1]
+	w.reconcile()
+	w.replaceClaim("scratch")
+	w.reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	w.VM.Spec.Disks = append(w.VM.Spec.Disks, removed)
+	w.reconcile()
+	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "of disk scratch was deleted")
+}
+
+// TestClaimWithoutLabelIsNotLost: no cache has it.
+func TestClaimWithoutLabelIsNotLost(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	v := w.View
+	v.Disks = map[string]vm.DiskView{"tools": v.Disks["tools"], "scratch": {DataVolume: v.Disks["scratch"].DataVolume}}
+	require.True(t, w.decideChecked(v).NeedsLive)
+	v.Live = true
+	d := w.decideChecked(v)
+	assert.Equal(t, v1alpha1.ReasonRunning, d.Status.Reason)
+	assert.Equal(t, w.diskStatus("scratch").Volume, d.Status.Disks[1].Volume, "the status remembers it")
+}
+
+// TestClaimOfFormerDataVolumeIsNotRecorded: the cache of claims may lag behind that of DataVolumes.
+func TestClaimOfFormerDataVolumeIsNotRecorded(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	w.diskStatus("scratch").Volume.ClaimUID, w.diskStatus("scratch").Volume.DataVolumeUID = "", ""
+	current := w.Disks["scratch"].Claim
+	w.changeDisk("scratch", func(v *vm.DiskView) {
+		v.Claim = current.DeepCopy()
+		v.Claim.UID, v.Claim.OwnerReferences[0].UID = "uid-of-former-claim", "uid-of-former-disk"
+	})
+	w.reconcile()
+	assert.Empty(t, w.diskStatus("scratch").Volume.ClaimUID)
+	w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = current })
+	w.reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	assert.Equal(t, current.UID, w.diskStatus("scratch").Volume.ClaimUID)
+}
+
+// TestDataDiskNeverShowsForeignClaim draws what happens to a claim: no decision shows a machine as ready
+// with a claim that nobody has accepted, in the place of the one that it was ready with.
+func TestDataDiskNeverShowsForeignClaim(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newDisksWorld(t)
+		w.reconcile()
+		w.completeDisk("tools")
+		w.completeDisk("scratch")
+		w.withRunningVM()
+		w.reconcile()
+		known, next := w.Disks["scratch"].Claim.UID, 'a'
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			claim := w.Disks["scratch"].Claim
+			switch rapid.SampledFrom([]string{"delete", "remove", "make", "accept", "stop", "bind", "look"}).Draw(t, "step") {
+			case "delete":
+				if claim != nil {
+					w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = claim.DeepCopy(); markDeleted(v.Claim) })
+				}
+			case "remove":
+				w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = nil })
+			case "make":
+				if claim == nil {
+					w.changeDisk("scratch", func(v *vm.DiskView) {
+						v.Claim = rootDiskClaim(v.DataVolume, rapid.SampledFrom([]corev1.PersistentVolumeClaimPhase{corev1.ClaimPending, corev1.ClaimBound}).Draw(t, "phase"))
+						v.Claim.UID = types.UID("uid-" + string(next))
+					})
+					next++
+				}
+			case "accept":
+				if claim != nil {
+					w.acceptClaim("scratch", claim.UID)
+					if claim.DeletionTimestamp == nil {
+						known = claim.UID
+					}
+				}
+			case "bind":
+				if claim != nil {
+					w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = claim.DeepCopy(); v.Claim.Status.Phase = corev1.ClaimBound })
+				}
+			case "stop":
+				w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Halted"})
+			}
+			d := w.reconcile()
+			require.Empty(t, d.CreateDisks)
+			require.Empty(t, d.DeleteDisks)
+			claim = w.Disks["scratch"].Claim
+			isKnown := claim != nil && claim.DeletionTimestamp == nil && claim.UID == known
+			require.Equal(t, isKnown, w.hasCondition(v1alpha1.ConditionDisksReady))
+		}
+	})
+}

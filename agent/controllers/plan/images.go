@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -111,16 +112,17 @@ func (p *planPass) reconcileImage(ctx context.Context, want *v1alpha1.PlannedIma
 }
 
 // recordWrite stores the report of a write. It returns the error of one that failed though the image
-// was not refused.
+// was not refused. A conflict that lasts, as of a webhook that denies with its code, is such an error.
 func (p *planPass) recordWrite(want *v1alpha1.PlannedImage, existing *v1alpha1.VMDiskImage, report v1alpha1.PlanItemReport, err error) error {
 	if err == nil {
+		p.recordConflict(plan.KeyForImage(want), nil)
 		p.setReport(want, report)
 		return nil
 	}
 	refusal := plan.ClassifyRefusal(want, err)
-	if apierrors.IsConflict(err) {
+	if delay := p.recordConflict(plan.KeyForImage(want), err); apierrors.IsConflict(err) && delay > 0 {
 		p.setReport(want, refusal.Report)
-		p.requeueWithin(conflictRetryDelay)
+		p.requeueWithin(delay)
 		return nil
 	}
 	p.recordRefusal(want, existing, refusal)
@@ -205,9 +207,9 @@ func (p *planPass) updateImage(ctx context.Context, want *v1alpha1.PlannedImage)
 	}
 	action, report := p.nextAction(want, existing)
 	switch action {
-	case plan.Create: // it was deleted meanwhile
-		p.requeueWithin(conflictRetryDelay)
-		return report, nil
+	case plan.Create:
+		resource := v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource()
+		return report, apierrors.NewConflict(resource, want.Name, errors.New("it existed when it was to be created, and was deleted meanwhile"))
 	case plan.Leave:
 		return report, nil
 	}

@@ -41,8 +41,6 @@ const (
 	rejectedRetryDelay = 5 * time.Minute
 	// policyReadDelay is the wait for the policy, which is read soon after the start.
 	policyReadDelay = 200 * time.Millisecond
-	// conflictRetryDelay is the wait after a write conflict.
-	conflictRetryDelay = 100 * time.Millisecond
 )
 
 // Reconciler applies the plan to VMDiskImages.
@@ -78,6 +76,8 @@ type Reconciler struct {
 	backoffs map[plan.Key]itemBackoff
 	// writes delays namespaces where the last write failed, though the image was not refused.
 	writes trigger.NamespaceBackoff
+	// conflicts of writes in a row, by image.
+	conflicts trigger.ConflictTracker
 	// notifiedPlan is the plan whose images were requeued, prunedImages those it prunes.
 	notifiedPlan planIdentity
 	prunedImages map[plan.Key]bool
@@ -172,6 +172,12 @@ func (r *Reconciler) reconcileImages(ctx context.Context, p *v1alpha1.ClusterPla
 	return ctrl.Result{RequeueAfter: pass.requeueAfter}, err
 }
 
+// recordConflict counts the conflicts of an image in a row. It returns the delay of the next try; 0 where
+// there were too many, so that err is an error as any other.
+func (r *Reconciler) recordConflict(key plan.Key, err error) time.Duration {
+	return r.conflicts.Record(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: key.Name}}, err, false)
+}
+
 func (r *Reconciler) allowedNamespaces() policy.Namespaces {
 	if current := r.Policy.Current(); current != nil {
 		return current.AllowedNamespaces
@@ -213,7 +219,13 @@ func (r *Reconciler) updateNamedImages(p *v1alpha1.ClusterPlanSpec) {
 	for i := range p.Prunes {
 		roles[plan.KeyForPrune(&p.Prunes[i])] |= rolePruned
 	}
-	r.namedImages.Store(&roles)
+	if former := r.namedImages.Swap(&roles); former != nil {
+		for key := range *former {
+			if roles[key]&rolePlanned == 0 {
+				r.recordConflict(key, nil)
+			}
+		}
+	}
 	isUnplanned := func(key plan.Key) bool { return roles[key]&rolePlanned == 0 }
 	maps.DeleteFunc(r.backoffs, func(key plan.Key, _ itemBackoff) bool { return isUnplanned(key) })
 	maps.DeleteFunc(r.applied, func(key plan.Key, _ plan.AppliedState) bool { return isUnplanned(key) })

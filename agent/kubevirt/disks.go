@@ -102,6 +102,7 @@ func IsRestored(o metav1.Object) bool {
 func BuildRootDisk(vm *v1alpha1.VirtualMachine, img *v1alpha1.VMDiskImage, pin v1alpha1.PinnedImage, size resource.Quantity) *cdiv1.DataVolume {
 	dv := buildDisk(vm, RootDiskName(vm), size)
 	cloneFrom(dv, img, pin, size)
+	recordRequestedStorage(dv)
 	return dv
 }
 
@@ -112,13 +113,25 @@ func BuildDataDisk(vm *v1alpha1.VirtualMachine, disk *v1alpha1.Disk, img *v1alph
 	dv.Labels[v1alpha1.LabelDisk] = disk.Name
 	if pin != nil {
 		cloneFrom(dv, img, *pin, size)
+		recordRequestedStorage(dv)
 		return dv
 	}
 	dv.Spec.Source = &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 	if disk.StorageClass != "" {
 		dv.Spec.Storage.StorageClassName = ptr.To(disk.StorageClass)
 	}
+	recordRequestedStorage(dv)
 	return dv
+}
+
+// RequestedStorageSeparator is between size and StorageClass in AnnotationRequestedStorage.
+const RequestedStorageSeparator = "/"
+
+// recordRequestedStorage notes what is asked for: a webhook may change the spec. A size of 0 leaves it
+// to CDI.
+func recordRequestedStorage(dv *cdiv1.DataVolume) {
+	size := dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage]
+	dv.Annotations[v1alpha1.AnnotationRequestedStorage] = size.String() + RequestedStorageSeparator + ptr.Deref(dv.Spec.Storage.StorageClassName, "")
 }
 
 func buildDisk(vm *v1alpha1.VirtualMachine, name string, size resource.Quantity) *cdiv1.DataVolume {

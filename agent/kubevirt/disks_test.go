@@ -40,6 +40,7 @@ metadata:
   annotations:
     cdi.kubevirt.io/storage.deleteAfterCompletion: "false"
     pelotech.ot/cloned-from: image-uid/r1/3/ubuntu-x-3-1
+    pelotech.ot/requested-storage: 24Gi/gp3
   labels:
     pelotech.ot/machine-uid: vm-uid
   name: demo-root

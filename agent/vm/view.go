@@ -82,6 +82,8 @@ type DiskView struct {
 	// ClaimAbsent: a live read found no claim of the name of an existing DataVolume, whatever its
 	// labels. Set where Live holds.
 	ClaimAbsent bool
+	// ClaimLive: so was Claim. Set where Live holds and a cache has shown it as Pending.
+	ClaimLive bool
 	// ClaimProblem is a sentence about why the claim cannot be created, which CDI does not say;
 	// empty for nothing.
 	ClaimProblem string

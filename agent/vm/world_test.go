@@ -127,10 +127,12 @@ func (w *world) decide() vm.Decision {
 		v.Live, v.LiveImages = d.NeedsLive, true
 		v.SourceExists = v.VM.Status.Pinned != nil && w.sourceExists
 		v.ClaimAbsent = v.Live && v.DataVolume != nil && v.Claim == nil
+		v.ClaimLive = v.Live && v.DataVolume != nil && v.Claim != nil && v.Claim.Status.Phase == corev1.ClaimPending
 		v.Disks = maps.Clone(v.Disks)
 		for name, disk := range v.Disks {
 			disk.SourceExists = disk.Pinned != nil && w.sourceExists
 			disk.ClaimAbsent = v.Live && disk.DataVolume != nil && disk.Claim == nil
+			disk.ClaimLive = v.Live && disk.DataVolume != nil && disk.Claim != nil && disk.Claim.Status.Phase == corev1.ClaimPending
 			v.Disks[name] = disk
 		}
 		d = w.decideChecked(v)

@@ -39,6 +39,9 @@ const (
 	// AnnotationClonedFrom of a root disk says what it was cloned from: image UID,
 	// revision, attempt and the name of the claim or snapshot, separated by slashes.
 	AnnotationClonedFrom = "pelotech.ot/cloned-from"
+	// AnnotationRequestedStorage of a disk says what the agent asked for: size and StorageClass,
+	// separated by a slash. A webhook may have changed the DataVolume at its creation.
+	AnnotationRequestedStorage = "pelotech.ot/requested-storage"
 	// AnnotationAcceptClaim of the PersistentVolumeClaim of a data disk accepts it in the place of
 	// a former one that is lost. Its value is the UID of the claim, so a copy accepts nothing.
 	AnnotationAcceptClaim = "pelotech.ot/accept-claim"

@@ -32,16 +32,24 @@ func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
 	named := metav1.ObjectMeta{Namespace: "ns", Name: "vm-root"}
 	key := diskKey{object: types.NamespacedName{Namespace: "ns", Name: "vm-root"}}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: named}
+	pending, bound := claim.DeepCopy(), claim.DeepCopy()
+	pending.Status.Phase, bound.Status.Phase = corev1.ClaimPending, corev1.ClaimBound
 	for name, tt := range map[string]struct {
 		stored *corev1.PersistentVolumeClaim
 		cached *corev1.PersistentVolumeClaim
 		all    bool
 		want   bool
+		// wantLive is the phase of the claim that was read live; empty for none.
+		wantLive corev1.PersistentVolumeClaimPhase
 	}{
-		"no claim":               {all: true, want: true},
-		"one without a label":    {stored: claim, all: true},
-		"one that the cache has": {cached: claim, all: true},
-		"images only":            {},
+		"no claim":                        {all: true, want: true},
+		"one without a label":             {stored: claim, all: true},
+		"one that the cache has":          {cached: claim, all: true},
+		"images only":                     {},
+		"one that still is Pending":       {stored: pending, cached: pending, all: true, wantLive: corev1.ClaimPending},
+		"one that was bound since":        {stored: bound, cached: pending, all: true, wantLive: corev1.ClaimBound},
+		"one that was deleted since":      {cached: pending, all: true, want: true},
+		"images only, with a Pending one": {stored: pending, cached: pending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&cdiv1.DataVolume{ObjectMeta: named})
@@ -52,6 +60,10 @@ func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
 			v, err := (&Reconciler{Client: c, Live: c, Kinds: kinds}).readDiskLive(t.Context(), key, vm.DiskView{Claim: tt.cached}, tt.all)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, v.ClaimAbsent)
+			assert.Equal(t, tt.wantLive != "", v.ClaimLive)
+			if v.ClaimLive {
+				assert.Equal(t, tt.wantLive, v.Claim.Status.Phase)
+			}
 		})
 	}
 }

@@ -218,7 +218,7 @@ func (r *Reconciler) readDisk(ctx context.Context, k diskKey, earlier vm.View) (
 }
 
 // readDiskLive reads the images of a disk from the API server and, with all, everything but a claim
-// that the cache has. Otherwise a source is read there only where the cache does not have it: one that the
+// that the cache has as bound. Otherwise a source is read there only where the cache does not have it: one that the
 // image still serves is not deleted, and one that a person has deleted fails the clone.
 func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView, all bool) (_ vm.DiskView, err error) {
 	if v.Image, v.Pinned, err = getImages(k, func(key types.NamespacedName) (*v1alpha1.VMDiskImage, error) {
@@ -245,12 +245,16 @@ func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView,
 			return v, err
 		}
 	}
-	if v.DataVolume != nil && v.Claim == nil { // the cache has no claims without the label
+	pending := v.Claim != nil && v.Claim.Status.Phase == corev1.ClaimPending
+	if v.DataVolume != nil && (v.Claim == nil || pending) { // the cache has no claims without the label
 		claim, err := getOptional(ctx, r.Live, k.object, &corev1.PersistentVolumeClaim{})
 		if err != nil {
 			return v, err
 		}
 		v.ClaimAbsent = claim == nil
+		if pending {
+			v.Claim, v.ClaimLive = claim, claim != nil
+		}
 	}
 	return v, nil
 }

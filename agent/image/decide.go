@@ -58,6 +58,9 @@ type View struct {
 	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
 	// that is unknown, and for a slot without a problem.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
+	// ChildRefusal is a sentence about why the API server refuses the last request to delete an object of
+	// the image, or to create its snapshot; empty for nothing.
+	ChildRefusal string
 	// Blocker keeps the next attempt from starting; nil for none.
 	Blocker *Blocker
 	// DataSource is what the image's DataSource leads to; set for sourceType dataSource.

@@ -104,7 +104,9 @@ type simulation struct {
 	// policy in force, and the one that is restored in the end.
 	policy, undisturbedPolicy *policy.Policy
 
-	blocker              *image.Blocker
+	blocker *image.Blocker
+	// childRefusal: the API server refuses to create snapshots.
+	childRefusal         string
 	namespaceTerminating bool
 	// plan in force, and as the cache shows it.
 	plan, cachedPlan image.PlannedState
@@ -197,7 +199,7 @@ func (w *simulation) buildView(live bool) image.View {
 	arrival.Time = img.CreationTimestamp
 	return image.View{
 		Now: w.now, SlotAges: w.slotAges, Image: img, Policy: w.policy, Slots: append([]v1alpha1.Slot(nil), from.slots...),
-		ObjectsByAttempt: image.GroupByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker,
+		ObjectsByAttempt: image.GroupByAttempt(copyLists(from.lists)), Holders: from.holders, Blocker: w.blocker, ChildRefusal: w.childRefusal,
 		Preflight: w.probeAnswers[probeQuestion(img)], QueuePosition: w.queuePosition, WithheldReason: w.withheldReason, Opening: w.opening,
 		NamespaceTerminating: w.namespaceTerminating, Plan: plan,
 		ArrivalKey: arrival, EndOfQueueKey: key, ClockAhead: w.clockAhead, Live: live,
@@ -270,7 +272,7 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 		w.bumpResourceVersion()
 		return // its event triggers the next decision
 	}
-	if d.CreateSnapshot != nil {
+	if d.CreateSnapshot != nil && w.childRefusal == "" {
 		if die() {
 			return
 		}

@@ -80,6 +80,9 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 	if cause := importcause.OfSnapshot(snapshot); cause != nil {
 		d.activity.NeedsPerson = cause.NeedsPerson
 	}
+	if d.decision.CreateSnapshot != nil && d.ChildRefusal != "" {
+		rev.SnapshotSince = nil // nothing is tried yet that could stall
+	}
 }
 
 // startSnapshotAttempt gives the next snapshot a name that was not used before.

@@ -49,6 +49,12 @@ func (d *decider) summarizeStatus() {
 	if d.Image.DeletionTimestamp == nil {
 		d.describeHeldSlots()
 	}
+	if d.ChildRefusal != "" && (len(d.decision.Delete) > 0 || d.decision.CreateSnapshot != nil) {
+		refusal := "; " + quote(d.ChildRefusal)
+		d.activity.Message += refusal
+		deleting.Message += refusal
+		d.activity.NeedsPerson = d.activity.NeedsPerson || !d.importing && d.activity.Reason != v1alpha1.ReasonReady
+	}
 
 	phase := d.computePhase()
 	shown := d.activity

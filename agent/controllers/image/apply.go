@@ -37,7 +37,11 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	}
 	if d.CreateSnapshot != nil {
 		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating VolumeSnapshot %s of %s: %w", d.CreateSnapshot.Name, describeImage(img), err)
+			err = fmt.Errorf("%s: %w", describeImage(img), &childError{"create", image.KindVolumeSnapshot, d.CreateSnapshot.Name, err})
+			if r.childRefusals.get(img.UID) == "" {
+				return err
+			}
+			return errors.Join(err, r.updateStatus(ctx, img, d)) // which says so
 		}
 	}
 	if err := r.updateStatus(ctx, img, d); err != nil {
@@ -116,10 +120,16 @@ func (r *Reconciler) deleteChild(ctx context.Context, img *v1alpha1.VMDiskImage,
 		options = append(options, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	}
 	err := r.Delete(ctx, obj, options...)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting %s %s of %s: %w", t.Kind, t.Name, describeImage(img), err)
+	if client.IgnoreNotFound(err) == nil {
+		return nil
 	}
-	return nil
+	if apierrors.IsConflict(err) {
+		switch readErr := r.Live.Get(ctx, client.ObjectKeyFromObject(obj), obj); {
+		case apierrors.IsNotFound(readErr), readErr == nil && obj.GetUID() != t.UID:
+			return nil // the one to delete is gone
+		}
+	}
+	return fmt.Errorf("%s: %w", describeImage(img), &childError{"delete", t.Kind, t.Name, err})
 }
 
 // deleteUnreferenced deletes an image as it was decided on. A VirtualMachine that

@@ -35,6 +35,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		ClockAhead:    r.serverClock.aheadBy(time.Now()),
 
 		CreationProblem: r.CreationProblem,
+		ChildRefusal:    r.childRefusals.get(img.UID),
 	}
 	if p, queued := r.Queue.Position(img.UID); queued {
 		v.QueuePosition = &p

@@ -106,7 +106,7 @@ func (p *pruneFixture) interceptDelete(ctx context.Context, c client.WithWatch, 
 	o.ApplyOptions(opts)
 	require.NotNil(p.t, o.Preconditions)
 	require.NotNil(p.t, o.Preconditions.UID)
-	if img := p.getImage(); img.UID != *o.Preconditions.UID {
+	if _, isImage := obj.(*v1alpha1.VMDiskImage); isImage && p.getImage().UID != *o.Preconditions.UID {
 		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), obj.GetName(), assert.AnError)
 	}
 	return c.Delete(ctx, obj, opts...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -32,32 +32,6 @@ const orphanRecheckInterval = time.Minute
 
 // clonePageSize is the number of DataVolumes per live request.
 const clonePageSize = 500
-
-// refusals remembers why the API server refused to change the DataSource of an image.
-type refusals struct {
-	mu    sync.Mutex
-	byUID map[types.UID]string
-}
-
-func (r *refusals) get(uid types.UID) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byUID[uid]
-}
-
-// set remembers an error; nil forgets.
-func (r *refusals) set(uid types.UID, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil {
-		delete(r.byUID, uid)
-		return
-	}
-	if r.byUID == nil {
-		r.byUID = map[types.UID]string{}
-	}
-	r.byUID[uid] = err.Error()
-}
 
 // gatherPublishing reads the DataSources of the image's namespace.
 //
@@ -209,13 +183,28 @@ func (r *Reconciler) applyDataSources(ctx context.Context, img *v1alpha1.VMDiskI
 		case err == nil:
 			r.publishRefusals.set(img.UID, nil)
 			continue
+		case r.isLastingConflict(img, err):
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-			return errImageChanged // another writer was first
+			return fmt.Errorf("%w: %w", errImageChanged, asConflict(change.DataSource.Name, err)) // another writer was first
 		}
 		r.publishRefusals.set(img.UID, err)
 		return fmt.Errorf("trying to %s DataSource %s of %s: %w", change.Operation, change.DataSource.Name, describeImage(img), err)
 	}
 	return nil
+}
+
+// asConflict has an object that exists although no cache shows it counted as a conflict, too.
+func asConflict(dataSource string, err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return apierrors.NewConflict(cdiv1.SchemeGroupVersion.WithResource("datasources").GroupResource(), dataSource, err)
+	}
+	return err
+}
+
+// isLastingConflict reports whether so many requests for an image in a row were conflicts that no other
+// read of an object solves this one.
+func (r *Reconciler) isLastingConflict(img *v1alpha1.VMDiskImage, err error) bool {
+	return trigger.IsConflict(err) && r.conflicts.IsExhausted(requestFor(image.KeyOf(img)))
 }
 
 func (r *Reconciler) applyDataSource(ctx context.Context, change image.DataSourceChange) error {

@@ -85,6 +85,7 @@ type Reconciler struct {
 	arrivals        arrivalTracker
 	ownWrites       writeTracker
 	publishRefusals refusals
+	childRefusals   refusals
 	capacityWaiters capacityWaiters
 	usableClasses   usableClasses
 	trials          trialAnswers
@@ -127,6 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.apply(ctx, img, decision)
 	}
 	delay := r.conflicts.Record(req, err, isConflict(err))
+	r.recordChildRefusal(img, err, delay == 0)
 	if err != nil {
 		return trigger.Result(ctx, err, delay, func(err error) bool { return isConflict(err) && delay > 0 })
 	}

@@ -80,6 +80,7 @@ func (r *Reconciler) forgetImage(img *v1alpha1.VMDiskImage, q requestQueue) {
 	r.arrivals.forgetImage(img.UID)
 	r.ownWrites.forgetImage(img.UID)
 	r.publishRefusals.set(img.UID, nil)
+	r.childRefusals.set(img.UID, nil)
 	r.capacityWaiters.setWaiting(image.KeyOf(img), false)
 	r.Preflight.Forget(img.UID)
 	r.EnqueueLedger()

@@ -1,0 +1,82 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// refusalHold is how long a refusal is shown in the words that it had first: each change is a write,
+// whose event has the request repeated at once.
+const refusalHold = trigger.MaxRetryDelay
+
+// refusals remembers why the API server refused a request for an object of an image.
+type refusals struct {
+	mu    sync.Mutex
+	byUID map[types.UID]refusal
+}
+
+type refusal struct {
+	text string
+	at   time.Time
+}
+
+func (r *refusals) get(uid types.UID) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byUID[uid].text
+}
+
+// set remembers an error; nil forgets.
+func (r *refusals) set(uid types.UID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		delete(r.byUID, uid)
+		return
+	}
+	if last, known := r.byUID[uid]; known && time.Since(last.at) < refusalHold {
+		return
+	}
+	if r.byUID == nil {
+		r.byUID = map[types.UID]refusal{}
+	}
+	r.byUID[uid] = refusal{err.Error(), time.Now()}
+}
+
+// childError: a request for an object of an image failed.
+type childError struct {
+	verb string
+	kind image.ObjectKind
+	name string
+	err  error
+}
+
+func (e *childError) Error() string {
+	return fmt.Sprintf("the API server refuses to %s %s %s: %v", e.verb, e.kind, e.name, e.err)
+}
+
+func (e *childError) Unwrap() error { return e.err }
+
+// recordChildRefusal remembers why a request for an object of an image is refused, which its status
+// shows, and forgets that once nothing fails. A conflict is shown once it lasts, as where a webhook
+// denies with its code, or somebody writes the object as often as the agent. What passes by itself, as a
+// timeout, is not shown.
+func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, conflictLasts bool) {
+	var child *childError
+	switch {
+	case err == nil:
+		r.childRefusals.set(img.UID, nil)
+	case !errors.As(err, &child):
+	case conflictLasts, apierrors.IsForbidden(child.err), apierrors.IsInvalid(child.err), apierrors.IsBadRequest(child.err):
+		r.childRefusals.set(img.UID, child)
+	}
+}

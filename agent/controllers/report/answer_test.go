@@ -59,6 +59,8 @@ type fakeMember struct {
 	// beforeWrite is called before an object is written, refusePage before a page is.
 	beforeWrite func()
 	refusePage  func() error
+	// storesRefused: a new page is stored all the same.
+	storesRefused bool
 }
 
 type cacheState struct {
@@ -241,6 +243,8 @@ func (m *fakeMember) drawWriteError(obj client.Object) error {
 		return m.refusePage()
 	case page && m.drawChance(8, "a page is refused"):
 		return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterReport").GroupKind(), obj.GetName(), nil)
+	case page && m.drawChance(8, "a webhook fails"):
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	case m.drawChance(12, "a write fails"):
 		return errAPIServerDown
 	default:
@@ -249,13 +253,17 @@ func (m *fakeMember) drawWriteError(obj client.Object) error {
 }
 
 func (m *fakeMember) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	if err := m.drawWriteError(obj); err != nil {
-		return err
+	refusal := m.drawWriteError(obj)
+	if refusal != nil && !m.storesRefused {
+		return refusal
 	}
 	m.uids++
 	obj.SetUID(types.UID(fmt.Sprint(m.uids)))
 	obj.SetResourceVersion("")
 	err := m.Client.Create(ctx, obj, opts...)
+	if refusal != nil {
+		return refusal
+	}
 	m.checkReport(obj, err)
 	return err
 }
@@ -336,6 +344,13 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "reports") {
 			m.injectChanges()
 			_, _ = m.writeReport(ctx)
+			if m.drawChance(3, "failures last") {
+				for _, o := range m.r.stored {
+					if !o.failingSince.IsZero() {
+						o.failingSince = o.failingSince.Add(-lastingFailure)
+					}
+				}
+			}
 			switch {
 			case m.drawChance(15, "restart"):
 				m.startProcess()

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -62,4 +64,96 @@ func TestRefusedPageIsOmitted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A webhook for pages that is down, or denies with a code of its own, must not make the member silent.
+func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
+	denial := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 503, Message: "admission webhook denied the request"}}
+	for name, failure := range map[string]error{
+		"a webhook is down":              apierrors.NewInternalError(errors.New("failed calling webhook")),
+		"a webhook denies with 503":      denial,
+		"a webhook that does not answer": apierrors.NewTimeoutError("request did not complete within the allotted timeout", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newFakeMember(t, 300)
+				m.refusePage = func() error { return failure }
+				reportFor := func(d time.Duration) (failed int) {
+					for end := time.Now().Add(d); time.Now().Before(end); {
+						if _, err := m.writeReport(t.Context()); err != nil {
+							failed++
+						}
+						require.NoError(t, trigger.Sleep(t.Context(), maxRetryDelay))
+					}
+					return failed
+				}
+				assert.Positive(t, reportFor(lastingFailure), "what passes is not shown as missing")
+				first := m.readRoot(t)
+				assert.Positive(t, first.OmittedImages)
+				assert.Zero(t, reportFor(5*time.Minute))
+				m.r.Heartbeat = time.Second
+				last := m.readRoot(t)
+				assert.Greater(t, last.ObservedAt.Unix(), first.ObservedAt.Unix(), "the agent goes on beating")
+				assert.EqualValues(t, 300, last.OmittedImages)
+				m.r.Heartbeat = time.Hour
+
+				m.refusePage = nil
+				assert.Zero(t, reportFor(2*refusedPageDelay))
+				root := m.readRoot(t)
+				assert.Zero(t, root.OmittedImages)
+				pages := len(root.Pages)
+				require.Greater(t, pages, 1)
+
+				m.refusePage = func() error { return failure }
+				m.changeImage(imageKey(0), false)
+				m.deliverEvents()
+				_, err := m.writeReport(t.Context())
+				require.Error(t, err, "another try may do")
+				reportFor(lastingFailure)
+				root = m.readRoot(t)
+				assert.Len(t, root.Pages, pages)
+				assert.Positive(t, root.OmittedImages, "they are shown as they were")
+				assert.Less(t, root.OmittedImages, int32(300), "other pages are as stored")
+			})
+		})
+	}
+}
+
+// A webhook that does not answer holds up each page for as long as its timeout.
+func TestHangingPagesDoNotDelayTheRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember(t, 300)
+		m.r.Heartbeat = time.Second
+		m.refusePage = func() error {
+			return errors.Join(trigger.Sleep(t.Context(), 10*time.Second), apierrors.NewInternalError(errors.New("failed calling webhook: context deadline exceeded")))
+		}
+		began := time.Now()
+		for range 2 {
+			_, _ = m.writeReport(t.Context()) //nolint:errcheck // the first failures do not last yet
+		}
+		written := m.readRoot(t).ObservedAt
+		assert.WithinDuration(t, began.Add(30*time.Second), written.Time, 15*time.Second)
+		for range 20 {
+			_, err := m.writeReport(t.Context())
+			require.NoError(t, err)
+			next := m.readRoot(t).ObservedAt
+			assert.Less(t, next.Sub(written.Time), time.Minute)
+			written = next
+			require.NoError(t, trigger.Sleep(t.Context(), time.Second))
+		}
+	})
+}
+
+// A write that the API server answers with a failure may be stored all the same.
+func TestFailingPageThatIsStoredIsNotOmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember(t, 3)
+		m.storesRefused = true
+		m.refusePage = func() error { return apierrors.NewTimeoutError("no answer of etcd", 1) }
+		_, err := m.writeReport(t.Context())
+		require.Error(t, err)
+		root := m.readRoot(t)
+		assert.Zero(t, root.OmittedImages)
+		assert.Len(t, root.Pages, 1)
+	})
 }

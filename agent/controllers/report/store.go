@@ -32,9 +32,11 @@ type storedObject struct {
 	imageCount int
 	root       *v1alpha1.ReportRoot
 	activity   *v1alpha1.ReportedActivity
-	// refusedUntil is when a page is tried again that the API server has refused; zero if it took
-	// the last one.
+	// refusedUntil is when a page is tried again that the API server has refused, or goes on failing to
+	// write; zero if it took the last one.
 	refusedUntil time.Time
+	// failingSince is when the API server first failed to write a page; zero if it took the last one.
+	failingSince time.Time
 	// answer is the plan that the stored page answers.
 	answer report.PlanAnswer
 }

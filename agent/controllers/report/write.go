@@ -2,8 +2,11 @@ package report
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -45,16 +48,24 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 // says when a quota or a webhook lets it pass.
 const refusedPageDelay = time.Minute
 
+const (
+	// lastingFailure is how long the API server may fail to write a page before the report does without.
+	lastingFailure = 10 * time.Second
+	// maxFailedPageTime bounds what failing pages take of one report, as where a webhook does not answer.
+	maxFailedPageTime = 10 * time.Second
+)
+
 // writePages writes all new pages, and those that have changed until these have
 // maxRewrittenImages. more is true if changed ones are left.
 func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
+	pass := &pagePass{Reconciler: r}
 	var changed []report.Page
 	for _, page := range pages {
 		stored := r.stored[page.Name]
 		switch {
 		case stored != nil && time.Now().Before(stored.refusedUntil):
 		case stored == nil || !stored.exists():
-			if err := r.writePage(ctx, page); err != nil {
+			if err := pass.writePage(ctx, page); err != nil {
 				return false, err
 			}
 		case stored.mustRewrite || stored.digest != page.Digest:
@@ -69,37 +80,89 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	images := 0
 	for i := range changed {
 		if images >= maxRewrittenImages {
-			return true, nil
+			return true, pass.failure
 		}
 		page := changed[(first+i)%len(changed)]
-		if err := r.writePage(ctx, page); err != nil {
+		if err := pass.writePage(ctx, page); err != nil {
 			return false, err
 		}
 		r.lastRewrittenPage = page.Name
 		images += int(page.Images)
 	}
-	return false, nil
+	return pass.skipped, pass.failure
 }
 
-// writePage writes one page. A page that is refused does not stop the others, and the root counts its
-// images as omitted.
-func (r *Reconciler) writePage(ctx context.Context, page report.Page) error {
-	err := r.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
-		obj.Page = &v1alpha1.ReportPage{Images: r.paginator.PageImages(page.Name)}
+// pagePass is what one report writes of its pages.
+type pagePass struct {
+	*Reconciler
+	// failedFor is how long the writes took that failed.
+	failedFor time.Duration
+	// skipped: a page is left since others failed.
+	skipped bool
+	// failure joins those that do not last yet: the report is repeated soon.
+	failure error
+}
+
+// writePage writes one page.
+//
+// Invariant: a page that is refused, or that the API server goes on failing to write, as by a webhook
+// that is down, keeps neither the others nor the root from being written, and the root counts its images
+// as omitted. So the agent beats, and the hub does not take images that are not shown for missing.
+func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
+	if p.failedFor >= maxFailedPageTime {
+		p.objectFor(page.Name).refusedUntil, p.skipped = time.Now(), true
+		return nil
+	}
+	began := time.Now()
+	err := p.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
+		obj.Page = &v1alpha1.ReportPage{Images: p.paginator.PageImages(page.Name)}
 	})
+	now, stored := time.Now(), p.objectFor(page.Name)
 	switch {
 	case err == nil:
-		r.objectFor(page.Name).refusedUntil = time.Time{}
-		r.Metrics.CountWrite(metrics.ReportPage)
+		stored.refusedUntil, stored.failingSince = time.Time{}, time.Time{}
+		p.Metrics.CountWrite(metrics.ReportPage)
 		return nil
 	case mailbox.IsRefused(err):
-		r.objectFor(page.Name).refusedUntil = time.Now().Add(refusedPageDelay)
-		ctrl.LoggerFrom(ctx).Error(err, "The API server refuses a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
-			"page", page.Name, "retryAfter", refusedPageDelay)
-		return nil
+	case isServerFailure(err):
+		p.failedFor += now.Sub(began)
+		since := stored.failingSince
+		if since.IsZero() {
+			since = began
+		}
+		if readErr := p.readObject(ctx, page.Name); readErr != nil { // it may be stored all the same
+			return errors.Join(err, readErr)
+		}
+		stored.failingSince = since
+		if !p.failuresLast(now) {
+			p.failure = errors.Join(p.failure, err)
+			return nil
+		}
 	default:
 		return err
 	}
+	stored.refusedUntil = now.Add(refusedPageDelay)
+	ctrl.LoggerFrom(ctx).Error(err, "The API server does not take a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
+		"page", page.Name, "retryAfter", refusedPageDelay)
+	return nil
+}
+
+// failuresLast reports whether the API server has failed to write a page for lastingFailure. Pages that
+// are new since, as by a division, share its lot.
+func (r *Reconciler) failuresLast(now time.Time) bool {
+	for _, stored := range r.stored {
+		if !stored.failingSince.IsZero() && now.Sub(stored.failingSince) >= lastingFailure {
+			return true
+		}
+	}
+	return false
+}
+
+// isServerFailure reports whether the API server answers that itself, or a webhook, has failed. Without
+// an answer nothing can be written.
+func isServerFailure(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
 // writeRoot writes the root if it has changed, if somebody else has changed it, and with

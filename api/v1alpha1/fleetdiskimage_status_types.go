@@ -224,6 +224,10 @@ type FleetDiskImageStatus struct {
 	// +listMapKey=version
 	// +optional
 	Versions []VersionStatus `json:"versions,omitempty"`
+	// successesRecorded: versions say which of them succeeded. A hub of an older version did not
+	// record that: its versions count as succeeded.
+	// +optional
+	SuccessesRecorded bool `json:"successesRecorded,omitempty"`
 	// clusters by their state with the current version.
 	// +optional
 	Clusters ClusterCounts `json:"clusters"`

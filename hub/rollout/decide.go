@@ -100,6 +100,8 @@ func newEvaluation(v View) *evaluation {
 	e := &evaluation{View: v}
 	e.status.ObservedGeneration, e.status.ObservedRetry, e.status.PendingRetries = v.Image.Generation, old.ObservedRetry, slices.Clone(old.PendingRetries)
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
+	recordFormerSuccesses(e.status.Versions, old)
+	e.status.SuccessesRecorded = true
 	recordTemplate(e.status.Versions, v.Image)
 	e.status.Conditions = slices.Clone(old.Conditions)
 	e.version, e.templateDigest = &e.status.Versions[0], v.Image.Spec.Template.SourceDigest()

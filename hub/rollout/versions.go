@@ -40,6 +40,18 @@ func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.Ver
 	return slices.Clip(versions[:min(len(versions), v1alpha1.MaxVersions)])
 }
 
+// recordFormerSuccesses marks the former versions that a hub of an older version has stored, without
+// which of them succeeded: members may have their images, so a rename must not remove their protection.
+// Whether the current one succeeded, its status says itself.
+func recordFormerSuccesses(versions []v1alpha1.VersionStatus, stored *v1alpha1.FleetDiskImageStatus) {
+	if stored.SuccessesRecorded {
+		return
+	}
+	for i := range versions[1:] {
+		versions[1+i].Succeeded = true
+	}
+}
+
 // SameVersions reports whether two lists name the same images, each since the same time. It
 // ignores templates: nothing that is desired of members depends on those.
 func SameVersions(a, b []v1alpha1.VersionStatus) bool {

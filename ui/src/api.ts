@@ -367,6 +367,8 @@ export interface FleetDiskImageStatus {
   message?: string;
   /** versions, the current one first. */
   versions?: VersionStatus[];
+  /** successesRecorded: versions say which of them succeeded. */
+  successesRecorded?: boolean;
   /** clusters by their state with the current version. */
   clusters: ClusterCounts;
   /** currentWave is the first wave that is not done; empty if all are. */

@@ -134,6 +134,10 @@ type VersionStatus struct {
 	// succeeded: at least one cluster has had it.
 	// +optional
 	Succeeded bool `json:"succeeded,omitempty"`
+	// taken: an older FleetDiskImage has, or had, images of this name, and protects them. The
+	// version may be renamed, which ends the conflict.
+	// +optional
+	Taken bool `json:"taken,omitempty"`
 	// revision of its source.
 	// +required
 	Revision string `json:"revision"`

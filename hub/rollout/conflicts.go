@@ -49,6 +49,13 @@ func findOldestConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskIm
 	return oldest.Name
 }
 
+// FindTakenNames returns the image names that img has or had and an older FleetDiskImage has or had, too.
+func FindTakenNames(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage) []types.NamespacedName {
+	return slices.DeleteFunc(ImageNames(img), func(name types.NamespacedName) bool {
+		return findOldestConflict(img, all, []types.NamespacedName{name}) == ""
+	})
+}
+
 // isOlder orders by creation, then name; nothing is older than itself.
 func isOlder(a, b *v1alpha1.FleetDiskImage) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {

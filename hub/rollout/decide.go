@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -102,6 +103,10 @@ func newEvaluation(v View) *evaluation {
 	e.status.Versions = slices.Clone(updatedVersions(v.Image, v.Now))
 	recordFormerSuccesses(e.status.Versions, old)
 	e.status.SuccessesRecorded = true
+	for i := range e.status.Versions {
+		version := &e.status.Versions[i]
+		version.Taken = slices.Contains(v.Taken, types.NamespacedName{Namespace: version.Namespace, Name: version.Image})
+	}
 	recordTemplate(e.status.Versions, v.Image)
 	e.status.Conditions = slices.Clone(old.Conditions)
 	e.version, e.templateDigest = &e.status.Versions[0], v.Image.Spec.Template.SourceDigest()

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // findRenameProblem returns why the API server refuses an update, as a rename; empty for nothing.
@@ -73,6 +74,49 @@ func TestFormerVersionsOfOlderHubAreNotRenamed(t *testing.T) {
 			after := tt.before.DeepCopy()
 			after.Spec.Version, after.Spec.ImageName = tt.rename, "jammy"
 			assert.Equal(t, tt.want, findRenameProblem(t, tt.before, after) != "")
+		})
+	}
+}
+
+// TestOnlyTakenVersionIsRenamedInConflict: the older FleetDiskImage protects the images of the names that
+// both have, and nobody those of others.
+func TestOnlyTakenVersionIsRenamedInConflict(t *testing.T) {
+	rolledOut := newView(newUbuntu().WithVersion("1").Created(now), "canary=S")
+	rolledOut = advanceView(rolledOut, decideAndCheck(t, rolledOut), time.Hour)
+	rolledOut.Image.Spec.Version = "2"
+	rolledOut = advanceView(rolledOut, decideAndCheck(t, rolledOut), time.Hour)
+	rolledOut = advanceView(rolledOut, decideAndCheck(t, rolledOut), time.Hour)
+	rolledOut.Image.Status.Versions[0].Succeeded, rolledOut.Image.Status.LastSuccessAt = true, toStoredTime(now)
+
+	for name, tt := range map[string]struct {
+		taken       string // the version whose name the older one has
+		rename      string
+		wantRefused bool
+	}{
+		"the current one is taken":                   {"2", "2", false},
+		"a former one is taken, and the current not": {"1", "2", true},
+		"a former one is taken":                      {"1", "1", false},
+		"the current one is taken, and a former not": {"2", "1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			older := newUbuntu().WithImageName("ubuntu").WithVersion(tt.taken).Created(now.Add(-time.Hour)).Obj()
+			older.Name, older.Spec.TargetNamespace = "older", rolledOut.Image.Status.Versions[0].Namespace
+			v := rolledOut
+			v.Image = v.Image.DeepCopy()
+			all := []v1alpha1.FleetDiskImage{*older, *v.Image}
+			v.Conflict, v.Taken = rollout.FindConflict(v.Image, all), rollout.FindTakenNames(v.Image, all)
+			require.Equal(t, "older", v.Conflict)
+			before := advanceView(v, decideAndCheck(t, v), time.Hour).Image
+			require.Equal(t, v1alpha1.ReasonNameConflict, before.Status.Reason)
+			after := before.DeepCopy()
+			after.Spec.Version, after.Spec.ImageName = tt.rename, "jammy"
+			assert.Equal(t, tt.wantRefused, findRenameProblem(t, before, after) != "")
+			free := v
+			free.Conflict, free.Taken = "", nil
+			free.Image = before
+			for _, version := range decideAndCheck(t, free).Status.Versions {
+				assert.False(t, version.Taken, "the other is deleted")
+			}
 		})
 	}
 }

@@ -21,6 +21,8 @@ type View struct {
 	Clusters []Cluster
 	// Conflict is the result of FindConflict.
 	Conflict string
+	// Taken is the result of FindTakenNames; empty without a Conflict.
+	Taken []types.NamespacedName
 	// Holders are the clusters that may still have planned images of it, sorted by
 	// name. They count while it is being deleted.
 	Holders []string

@@ -2237,6 +2237,8 @@ export interface VersionStatus {
   image: string;
   /** succeeded: at least one cluster has had it. */
   succeeded?: boolean;
+  /** taken: an older FleetDiskImage has, or had, images of this name, and protects them. */
+  taken?: boolean;
   /** revision of its source. */
   revision: string;
   /** since is when it became the current version. */

@@ -36,6 +36,7 @@ func (f *FleetState) gatherView(img *imageState, now time.Time) (v rollout.View,
 	v = rollout.View{Image: img.withDecidedStatus(), Clusters: img.clusters, ApprovalGuarded: f.approvalGuarded, Budget: budget, Now: now}
 	if others := f.conflicts(img); len(others) > 0 {
 		v.Conflict, nameTaken = rollout.FindConflict(v.Image, others), rollout.CurrentNameTaken(v.Image, others)
+		v.Taken = rollout.FindTakenNames(v.Image, others)
 	}
 	if img.isDeletingImages() && v.Conflict == "" {
 		names := f.exclusiveNames(img)

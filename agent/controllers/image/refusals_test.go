@@ -55,7 +55,7 @@ func TestRefusedDeletionIsShown(t *testing.T) {
 			}})
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(p.img)}
 			reconcile := func() *v1alpha1.VMDiskImage {
-				_, _ = p.Reconcile(t.Context(), request) //nolint:errcheck // what is stored matters
+				_, _ = p.Reconcile(t.Context(), request)
 				stored := &v1alpha1.VMDiskImage{}
 				require.NoError(t, p.Get(t.Context(), request.NamespacedName, stored))
 				return stored

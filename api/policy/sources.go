@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 )
 
 // Keys that only a hub's plan may set; see ParseConfigMap.
@@ -138,6 +139,9 @@ func (s *Sources) unmarshal(text string) error {
 	*s = nil
 	if strings.TrimSpace(text) == "" {
 		return nil
+	}
+	if err := yamlalias.Check([]byte(text)); err != nil {
+		return err
 	}
 	// Unknown fields are ignored: they may be for a newer agent.
 	if err := yaml.Unmarshal([]byte(text), s); err != nil {

@@ -86,6 +86,13 @@ func TestPolicyWithGrants(t *testing.T) {
 	assert.Contains(t, errs[1].Error(), "safeConcurrency: 257 is too large")
 }
 
+func TestAliasesOfSourcesAreBounded(t *testing.T) {
+	groups := "- name: a\n  hosts: [a]\n  later: &a [" + strings.Repeat("1,", 6000) + "1]\n- name: b\n  hosts: [b]\n  later: [" + strings.Repeat("*a,", 60) + "*a]\n"
+	_, _, errs := policy.Parse(map[string]string{"safeConcurrency": "0", "fleetSources": groups})
+	require.Len(t, errs, 1)
+	assert.Equal(t, "fleetSources: its YAML aliases (*) repeat too much: write the values out instead", errs[0].Error())
+}
+
 func TestPolicyWithoutGrantsOmitsHubKeys(t *testing.T) {
 	data := policy.Default().ToData()
 	assert.NotContains(t, data, "safeConcurrency")

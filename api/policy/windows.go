@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 )
 
 // KeyWindows lists the times at which other numbers apply.
@@ -64,6 +65,9 @@ func ParseWindows(text string) (Windows, error) {
 	}
 	if HasSeveralDocuments(text) {
 		return nil, errors.New("it is more than one YAML document, of which only the first would count: make it one list")
+	}
+	if err := yamlalias.Check([]byte(text)); err != nil {
+		return nil, err
 	}
 	document, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {

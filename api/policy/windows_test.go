@@ -63,6 +63,8 @@ func TestParseWindows(t *testing.T) {
 		"too many":                {text: `[{cron: "@daily", duration: 5m, concurrency: 257}]`, wantErr: "[0].concurrency: 257 is too large: the maximum is 256"},
 		"too many of the fleet":   {text: `[{cron: "@daily", duration: 5m, fleetConcurrency: 100001}]`, wantErr: "[0].fleetConcurrency: 100001 is too large: the maximum is 100000"},
 		"33 windows":              {text: "[" + strings.Repeat("{},", 33) + "]", wantErr: "there are 33 windows: the maximum is 32"},
+		"aliases":                 {text: `[{cron: "@daily", duration: &a 5m, concurrency: 1}, {cron: "@weekly", duration: *a, concurrency: 2}]`, want: policy.Windows{{Cron: "@daily", Duration: 5 * time.Minute, Concurrency: ptr.To[int32](1)}, {Cron: "@weekly", Duration: 5 * time.Minute, Concurrency: ptr.To[int32](2)}}},
+		"aliases without end":     {text: "- &a [" + strings.Repeat("1,", 6000) + "1]\n- &b [" + strings.Repeat("*a,", 60) + "*a]\n", wantErr: "its YAML aliases (*) repeat too much: write the values out instead"},
 		"a terminal escape":       {text: "- \"\\e[31m\": 1", wantErr: "is not a field of a window"},
 	} {
 		t.Run(name, func(t *testing.T) {

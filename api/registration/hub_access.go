@@ -7,6 +7,8 @@ import (
 
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 )
 
 // HubAccess is what an agent needs to access its namespace on the hub.
@@ -43,7 +45,7 @@ func (a HubAccess) MarshalKubeconfig() ([]byte, error) {
 // else: nothing is run, and no file is read.
 func ParseHubAccess(kubeconfig []byte) (HubAccess, error) {
 	var config clientcmdv1.Config
-	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
+	if yamlalias.Check(kubeconfig) != nil || yaml.Unmarshal(kubeconfig, &config) != nil {
 		// The parser's error may contain a token.
 		return HubAccess{}, errors.New("it is not a kubeconfig")
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -22,6 +23,9 @@ const MaxFileBytes = 1 << 20
 func ParseFile(text []byte) (map[string]string, error) {
 	if len(text) > MaxFileBytes {
 		return nil, fmt.Errorf("it has more than %d bytes, and is no ConfigMap", MaxFileBytes)
+	}
+	if err := yamlalias.Check(text); err != nil {
+		return nil, err
 	}
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -103,6 +107,9 @@ func addOverride(list, set string) (string, error) {
 		override[key] = value
 	}
 	var overrides []any
+	if err := yamlalias.Check([]byte(list)); err != nil {
+		return "", fmt.Errorf("the overrides of the policy in force: %w", err)
+	}
 	if err := yaml.Unmarshal([]byte(list), &overrides); err != nil {
 		return "", fmt.Errorf("the overrides of the policy in force are no list: %w", err)
 	}

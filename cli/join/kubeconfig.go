@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/pelotech/ot-fleet/api/hubclient"
 )
 
 // Access is how an API server is reached.
@@ -36,7 +38,7 @@ func (a Access) Kubeconfig(token string) ([]byte, error) {
 
 // Reaches reports whether a kubeconfig leads to this API server with a token.
 func (a Access) Reaches(kubeconfig []byte) bool {
-	config, err := clientcmd.Load(kubeconfig)
+	config, err := hubclient.LoadKubeconfig(kubeconfig)
 	if err != nil || len(kubeconfig) == 0 {
 		return false
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/ownership"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
@@ -209,6 +210,9 @@ func (r *Request) baseSpec(live map[string]any, stored *v1alpha1.FleetDiskImage)
 		Kind     string            `json:"kind"`
 		Metadata metav1.ObjectMeta `json:"metadata"`
 		Spec     map[string]any    `json:"spec"`
+	}
+	if err := yamlalias.Check(r.Manifest); err != nil {
+		return nil, fmt.Errorf("-f: %w", err)
 	}
 	switch err := yaml.Unmarshal(r.Manifest, &manifest); {
 	case err != nil:

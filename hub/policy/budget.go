@@ -13,6 +13,7 @@ import (
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 )
 
 // Keys of the fleet-wide budget.
@@ -197,6 +198,9 @@ func parseSources(text string) (sources []SourceBudget, err error) {
 	}
 	if apipolicy.HasSeveralDocuments(text) {
 		return nil, fmt.Errorf("it is more than one YAML document, of which only the first would count: make it one list")
+	}
+	if err := yamlalias.Check([]byte(text)); err != nil {
+		return nil, err
 	}
 	if err := yaml.UnmarshalStrict([]byte(text), &sources); err != nil {
 		return nil, fmt.Errorf("it is not a list of groups, each with name, hosts and concurrency: %s", singleLine(err))

@@ -14,6 +14,7 @@ import (
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 )
 
 const (
@@ -31,6 +32,10 @@ func parseOverrides(text string) (overrides []override, errs []apipolicy.KeyErro
 	}
 	if apipolicy.HasSeveralDocuments(text) {
 		fail(KeyOverrides, "it is more than one YAML document, of which only the first would count: make it one list")
+		return nil, errs
+	}
+	if err := yamlalias.Check([]byte(text)); err != nil {
+		fail(KeyOverrides, "%v", err)
 		return nil, errs
 	}
 	raw, err := yaml.YAMLToJSONStrict([]byte(text))

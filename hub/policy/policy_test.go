@@ -117,6 +117,8 @@ func TestParsePolicyErrors(t *testing.T) {
 		"not YAML":                     {data{"overrides": "- a: [1"}, []string{"overrides: it is not YAML"}},
 		"a key twice":                  {data{"overrides": "- cluster: a\n  concurrency: 1\n  concurrency: 2"}, []string{"overrides: it is not YAML"}},
 		"several documents":            {data{"overrides": "- cluster: a\n  concurrency: 1\n---\n- cluster: b\n  concurrency: 2"}, []string{"overrides: it is more than one YAML document"}},
+		"aliases without end":          {data{"overrides": "- cluster: a\n  concurrency: &a [" + strings.Repeat("1,", 6000) + "1]\n- [" + strings.Repeat("*a,", 60) + "*a]"}, []string{"overrides: its YAML aliases (*) repeat too much"}},
+		"groups of aliases":            {data{"fleetSources": "- &a [" + strings.Repeat("1,", 6000) + "1]\n- [" + strings.Repeat("*a,", 60) + "*a]"}, []string{"fleetSources: its YAML aliases (*) repeat too much"}},
 		"not a list":                   {data{"overrides": "cluster: a"}, []string{"overrides: it is not a list"}},
 		"no map":                       {data{"overrides": "- frankfurt\n- null"}, []string{"overrides[0]: an override is a map", "overrides[1]: an override is a map"}},
 		"neither cluster nor selector": {data{"overrides": "- concurrency: 1"}, []string{"overrides[0]: name exactly one of cluster and selector"}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 	"github.com/pelotech/ot-fleet/hub/answers"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
@@ -28,6 +29,9 @@ func (a *API) getBlastRadius(request *http.Request) (any, error) {
 		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("policy has %d bytes, and may have %d: compare it with kubectl ot policy diff -f", len(text), readapi.MaxPolicyBytes)}
 	}
 	data := map[string]string{}
+	if err := yamlalias.Check([]byte(text)); err != nil {
+		return nil, httpError{http.StatusBadRequest, "policy: " + err.Error()}
+	}
 	if err := yaml.UnmarshalStrict([]byte(text), &data); err != nil {
 		return nil, httpError{http.StatusBadRequest, "policy is not the data of a ConfigMap, keys with texts: " + err.Error()}
 	}

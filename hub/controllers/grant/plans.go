@@ -37,10 +37,11 @@ type planIntent struct {
 // conflict. busy: it is not admitted only because an allocation is running.
 func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) (admitted, busy bool) {
 	bounds, _ := budget.ParseBounds(next.Spec.Policy)
+	previous := storedBounds(before)
 	member, _ := report.MemberForNamespace(next.Namespace)
-	s.mu.Lock()
+	s.mu.Lock() // policies are parsed before: a member's may take long
 	defer s.mu.Unlock()
-	if !s.isCounted(member, bounds, before, next.Spec.HeldPolicy != "") || s.allocating {
+	if !s.isCounted(member, planBounds{bounds, next.Spec.HeldPolicy != ""}, previous) || s.allocating {
 		return false, s.allocating
 	}
 	if s.intents == nil {
@@ -55,19 +56,33 @@ func (s *Shares) AdmitPlan(next, before *v1alpha1.ClusterPlan) (admitted, busy b
 	return true, false
 }
 
-// isCounted reports whether what a plan allows is counted, or may be from now on.
-func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.ClusterPlan, isHeld bool) bool {
+// planBounds are the bounds of a plan.
+type planBounds struct {
+	budget.Bounds
+	// held: only the member says that it had this policy.
+	held bool
+}
+
+// storedBounds returns the bounds of a stored plan; nil for none.
+func storedBounds(plan *v1alpha1.ClusterPlan) *planBounds {
+	if plan == nil {
+		return nil
+	}
+	bounds, _ := budget.ParseBounds(plan.Spec.Policy)
+	return &planBounds{bounds, plan.Spec.HeldPolicy != ""}
+}
+
+// isCounted reports whether what a plan allows is counted, or may be from now on. previous is the
+// plan that it replaces; nil for none.
+func (s *Shares) isCounted(member string, next planBounds, previous *planBounds) bool {
+	b := next.Bounds
 	if !s.limited {
 		return true // without a budget; once there is one, intents are counted first
 	}
-	if before != nil {
-		previous, _ := budget.ParseBounds(before.Spec.Policy)
-		// A held policy without limits counts as the fleet's only: another one is planned again with
-		// the budget's limits.
-		samePlan := b == previous && isHeld == (before.Spec.HeldPolicy != "")
-		if samePlan || b.IsWithin(previous) && (b.Limited || !isHeld) {
-			return true
-		}
+	// A held policy without limits counts as the fleet's only: another one is planned again with
+	// the budget's limits.
+	if previous != nil && (next == *previous || b.IsWithin(previous.Bounds) && (b.Limited || !next.held)) {
+		return true
 	}
 	memberShare, ok := s.shares[member]
 	switch {
@@ -75,7 +90,7 @@ func (s *Shares) isCounted(member string, b budget.Bounds, before *v1alpha1.Clus
 		return false
 	case b.Limited && memberShare.mayPlan && b.Safe <= memberShare.safe:
 		return true
-	case isHeld:
+	case next.held:
 		return false // only the member says that it had this policy
 	default:
 		// A restored hub continues with the policy that the member has.

@@ -44,13 +44,13 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 			break
 		}
 		if shorter < life {
-			granted, err = createToken(ctx, c, namespace, shorter)
+			life = shorter
+			granted, err = createToken(ctx, c, namespace, life)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
 	}
-	lifetime := time.Duration(ptr.Deref(granted.Spec.ExpirationSeconds, int64(life/time.Second))) * time.Second
 	next, err := kubeconfigWithToken(kubeconfig, granted.Status.Token)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,19 @@ func (k *credentialReconciler) requestToken(ctx context.Context, c client.Client
 	if err := k.reviewToken(ctx, member, next); err != nil {
 		return nil, fmt.Errorf("trying the new token of ServiceAccount %s/%s: %w", namespace, HubAccount, err)
 	}
-	return &memberToken{kubeconfig: next, value: granted.Status.Token, issued: sent, expires: sent.Add(lifetime)}, nil
+	return &memberToken{kubeconfig: next, value: granted.Status.Token, issued: sent, expires: sent.Add(grantedLife(granted, life))}, nil
+}
+
+// minTokenSeconds is the shortest life that an API server gives a token.
+const minTokenSeconds = 600
+
+// grantedLife returns how long a token is valid, as the member says: never less than API servers
+// give, since a token without a life would be renewed again and again without a pause, and never
+// more than was requested.
+func grantedLife(granted *authenticationv1.TokenRequest, requested time.Duration) time.Duration {
+	most := int64(requested / time.Second)
+	seconds := max(min(ptr.Deref(granted.Spec.ExpirationSeconds, most), most), minTokenSeconds)
+	return time.Duration(seconds) * time.Second
 }
 
 // createToken requests a token that is bound to the anchor Secret. Only a member whose chart

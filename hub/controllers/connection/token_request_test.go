@@ -3,6 +3,7 @@ package connection
 import (
 	"encoding/json"
 	"encoding/pem"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/credential"
@@ -32,6 +34,8 @@ type fakeIssuer struct {
 	bindsAll bool
 	// user is whom it takes the bearer of a new token for; empty: it refuses the token.
 	user string
+	// says is the life that it says the token has; nil for the one that was requested.
+	says *int64
 	// requests are those that it got.
 	requests []authenticationv1.TokenRequestSpec
 }
@@ -87,6 +91,9 @@ func (f *fakeIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		group.Kind = "TokenRequest"
 		request.TypeMeta, request.Status.Token = group, "new"
+		if f.says != nil {
+			request.Spec.ExpirationSeconds = f.says
+		}
 		answer(http.StatusCreated, request)
 	}
 }
@@ -107,6 +114,11 @@ func TestIssueTokenWith(t *testing.T) {
 		wantError    string
 	}{
 		"a week":                   {fakeIssuer{maxLife: week, user: hub}, week, 1, ""},
+		"a life in between":        {fakeIssuer{maxLife: week, user: hub, says: ptr.To[int64](3600)}, time.Hour, 1, ""},
+		"a life of nothing":        {fakeIssuer{maxLife: week, user: hub, says: ptr.To[int64](0)}, 10 * time.Minute, 1, ""},
+		"a negative life":          {fakeIssuer{maxLife: week, user: hub, says: ptr.To[int64](math.MinInt64)}, 10 * time.Minute, 1, ""},
+		"a life beyond numbers":    {fakeIssuer{maxLife: week, user: hub, says: ptr.To[int64](10_000_000_000)}, week, 1, ""},
+		"a life beyond the policy": {fakeIssuer{maxLife: time.Hour, user: hub, says: ptr.To[int64](7200)}, time.Hour, 3, ""},
 		"the policy allows a day":  {fakeIssuer{maxLife: 36 * time.Hour, user: hub}, 24 * time.Hour, 2, ""},
 		"an hour":                  {fakeIssuer{maxLife: time.Hour, user: hub}, time.Hour, 3, ""},
 		"less":                     {fakeIssuer{maxLife: time.Minute, user: hub}, 0, 3, tokenPolicy},

@@ -7,6 +7,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -135,7 +136,7 @@ func (d *decider) reconcileImported(rev *v1alpha1.RevisionStatus) {
 // spendResync spends one re-sync. It fails the revision, and returns false, where
 // none is left.
 func (d *decider) spendResync(rev *v1alpha1.RevisionStatus, lost string) bool {
-	if rev.ResyncsSince == nil || d.Now.Sub(rev.ResyncsSince.Time) > resyncWindow {
+	if rev.ResyncsSince == nil || storedtime.Remaining(d.Now, rev.ResyncsSince.Time, resyncWindow) == 0 {
 		rev.Resyncs, rev.ResyncsSince = 0, &d.now
 	}
 	if rev.Resyncs >= d.policy.ResyncLimit {
@@ -188,8 +189,8 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 		d.showFailure(rev)
 		return
 	// A restarted revision has no failure, and its NotBefore may be in the future by
-	// a clock that was set back.
-	case rev.NotBefore != nil && rev.Failure != nil && d.Now.Before(rev.NotBefore.Time):
+	// a clock that was set back. So may that of a failure, which then is in the future, too.
+	case rev.NotBefore != nil && rev.Failure != nil && d.Now.Before(rev.NotBefore.Time) && !rev.Failure.Time.After(d.Now):
 		d.requeueWithin(rev.NotBefore.Sub(d.Now))
 		d.setActivity(v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
 			max(1, rev.AttemptEnded-rev.AttemptsBefore), d.policy.RetryLimit+1, rev.Failure.Reason, rev.Failure.Message, rev.NotBefore.UTC().Format(time.RFC3339)))

@@ -14,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -31,6 +32,9 @@ const (
 func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot, objects *AttemptObjects) {
 	phase, progress := importState(objects.DataVolume)
 	progressed := phase != rev.ImportPhase || progress != d.status.Progress
+	if rev.ProgressedAt != nil {
+		rev.ProgressedAt = storedtime.Since(d.now, rev.ProgressedAt)
+	}
 	age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time)
 	// Progress is always stored before the stall deadline.
 	maxAge := min(maxProgressAge, d.policy.StallTimeout/3)

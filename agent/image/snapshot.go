@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -52,14 +53,12 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 		rev.SnapshotAttempt = 0
 		d.startSnapshotAttempt(rev, objects)
 	}
-	if rev.SnapshotSince == nil {
-		rev.SnapshotSince = &d.now
-	}
+	rev.SnapshotSince = storedtime.Since(d.now, rev.SnapshotSince)
 	if snapshot = objects.findSnapshot(rev.VolumeSnapshot); snapshot != nil && IsSnapshotReady(snapshot) {
 		d.serveRevision(rev, objects, snapshot) // the agent died before it stored the name
 		return
 	}
-	untilStall := d.policy.StallTimeout - max(0, d.Now.Sub(rev.SnapshotSince.Time))
+	untilStall := d.policy.StallTimeout - d.Now.Sub(rev.SnapshotSince.Time)
 	if untilStall <= 0 {
 		if rev.SnapshotAttempt > d.policy.RetryLimit {
 			setFailure(rev, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",

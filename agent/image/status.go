@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -215,7 +216,7 @@ func (d *decider) describeHeldSlots() {
 // describeLeftovers names the objects of attempts that a deletion still waits for, with their
 // finalizers; empty within deletionGrace, or where nothing is left.
 func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
-	if left := deletionGrace - d.Now.Sub(since); left > 0 {
+	if left := storedtime.Remaining(d.Now, since, deletionGrace); left > 0 {
 		d.requeueWithin(left)
 		return ""
 	}

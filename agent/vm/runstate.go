@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/diagnosis"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -190,7 +191,7 @@ func (d *decider) awaitsRescheduling() bool {
 		remaining := reschedulingGracePeriod
 		c := meta.FindStatusCondition(d.VM.Status.Conditions, t)
 		if c != nil && c.Status == metav1.ConditionTrue { // otherwise this decision sets it True
-			remaining -= d.Now.Sub(c.LastTransitionTime.Time)
+			remaining = storedtime.Remaining(d.Now, c.LastTransitionTime.Time, reschedulingGracePeriod)
 		}
 		left = max(left, remaining)
 	}

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -126,10 +127,7 @@ func (i Issued) RefusedWait(now time.Time, o Options) time.Duration {
 // that was issued later than now: a clock was ahead then, and the member ends the token sooner than
 // the hub expects.
 func (i Issued) waitSinceIssue(now time.Time, wait time.Duration) time.Duration {
-	if now.Before(i.At) {
-		return 0
-	}
-	return max(0, wait-now.Sub(i.At))
+	return storedtime.Remaining(now, i.At, wait)
 }
 
 // Decide returns what to do about the credential of a member.

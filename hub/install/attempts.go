@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
 )
 
 const (
@@ -68,15 +70,16 @@ func (s Snapshot) currentAttempts() Attempts {
 	return s.Attempts
 }
 
-// nextAttemptAt returns when the next attempt may be made.
-func (s Snapshot) nextAttemptAt() time.Time {
+// nextAttemptWait returns how long to wait for the next attempt. A hub's clock that was ahead
+// delays none: MaxAttempts bounds them anyway.
+func (s Snapshot) nextAttemptWait() time.Duration {
 	attempts := s.currentAttempts()
 	if attempts.Count == 0 {
-		return s.Now
+		return 0
 	}
 	wait := s.Backoff
 	for range attempts.Count - 1 {
 		wait = min(2*wait, MaxBackoff)
 	}
-	return attempts.LastAt.Add(wait)
+	return storedtime.Remaining(s.Now, attempts.LastAt, wait)
 }

@@ -246,7 +246,7 @@ func (s Snapshot) decideAttempt() Decision {
 		return s.notInstalled(v1alpha1.ReasonInstallAttemptsExhausted, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
 			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", attempts.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
 	}
-	if wait := s.nextAttemptAt().Sub(s.Now); wait > 0 {
+	if wait := s.nextAttemptWait(); wait > 0 {
 		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d to install agent %s failed; retrying: %s", attempts.Count, MaxAttempts, s.Desired.Version, last)
 	}
 	d := s.newDecision(metav1.ConditionUnknown, v1alpha1.ReasonInstalling, 0, "agent %s is being installed, attempt %d of %d", s.Desired.Version, attempts.Count+1, MaxAttempts)

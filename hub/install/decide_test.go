@@ -179,11 +179,18 @@ func TestAttemptsAreStored(t *testing.T) {
 func TestBackoffDoubles(t *testing.T) {
 	var waits []time.Duration
 	for count := range MaxAttempts {
-		waits = append(waits, withAttempts(optedInSnapshot(), count, 0).nextAttemptAt().Sub(now))
+		waits = append(waits, withAttempts(optedInSnapshot(), count, 0).nextAttemptWait())
 	}
 	second := time.Second
 	assert.Equal(t, []time.Duration{0, 30 * second, 60 * second, 120 * second, 240 * second, 480 * second}, waits)
 	s := optedInSnapshot()
 	s.Backoff = 20 * time.Minute
-	assert.Equal(t, MaxBackoff, withAttempts(s, 4, 0).nextAttemptAt().Sub(now))
+	assert.Equal(t, MaxBackoff, withAttempts(s, 4, 0).nextAttemptWait())
+}
+
+// An attempt that was stored while the hub's clock was ahead delays none.
+func TestAttemptAheadOfTheClock(t *testing.T) {
+	s := withAttempts(optedInSnapshot(), 1, -365*24*time.Hour)
+	assert.Equal(t, ActionInstall, Decide(s).Action)
+	assert.Equal(t, ActionNone, Decide(withAttempts(optedInSnapshot(), MaxAttempts, -365*24*time.Hour)).Action, "their number is bounded still")
 }

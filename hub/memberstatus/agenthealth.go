@@ -19,7 +19,12 @@ func (s *statusBuilder) lastHeard() (last time.Time, silence time.Duration, know
 	case s.Now.Sub(s.WatchedSince) <= silence && meta.IsStatusConditionTrue(s.Member.Status.Conditions, v1alpha1.ConditionAgentHealthy):
 		return s.WatchedSince, silence, true // the hub may have been down for longer than that
 	case s.Member.Status.LastReport != nil: // it lags behind by up to lastReportInterval
-		return s.Member.Status.LastReport.Time, silence + lastReportInterval, true
+		last = s.Member.Status.LastReport.Time
+		// What was stored before this process began to watch is no later than that, unless a clock was ahead.
+		if !s.WatchedSince.IsZero() && (last.After(s.WatchedSince) || last.After(s.Now)) {
+			last = s.WatchedSince
+		}
+		return last, silence + lastReportInterval, true
 	}
 	return time.Time{}, silence, false
 }

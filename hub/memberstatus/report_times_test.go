@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,4 +57,17 @@ func TestReportStaysCompleteWhilePagesAreCopied(t *testing.T) {
 	v.Now = now.Add(memberstatus.IncompleteReportGrace)
 	got, _ = memberstatus.Compute(v)
 	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionReportComplete))
+}
+
+// What a former process stored is no later than when this one began to watch, unless a clock was ahead.
+func TestLastReportAheadOfTheClock(t *testing.T) {
+	v := withStoredStatus(healthyInput())
+	v.Member.Status.LastReport = &metav1.Time{Time: now.AddDate(1, 0, 0)}
+	v.ReceivedAt, v.WatchedSince = nil, now.Add(-90*time.Second)
+	got, after := memberstatus.Compute(v)
+	require.True(t, meta.IsStatusConditionTrue(got.Conditions, v1alpha1.ConditionAgentHealthy))
+	v.Member.Status, v.Now = got, now.Add(after)
+	got, _ = memberstatus.Compute(v)
+	assert.True(t, meta.IsStatusConditionFalse(got.Conditions, v1alpha1.ConditionAgentHealthy))
+	assert.Equal(t, v.WatchedSince, got.SilentSince.Time)
 }

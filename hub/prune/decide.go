@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -142,9 +143,10 @@ func (e *pruneEvaluation) finish(phase v1alpha1.ImagePrunePhase, reason, format 
 // evaluateTargets starts an ImagePrune, counts its targets, and ends it once none waits.
 func (e *pruneEvaluation) evaluateTargets() {
 	e.status.Phase = v1alpha1.ImagePruneRunning
-	if e.status.StartedAt == nil || !e.isRunning() {
-		e.status.StartedAt = toStoredTime(e.Now)
+	if !e.isRunning() {
+		e.status.StartedAt = nil
 	}
+	e.status.StartedAt = storedtime.Since(*toStoredTime(e.Now), e.status.StartedAt)
 	deadline := pruneDeadline(&e.status, &e.Prune.Spec)
 	waiting := e.countTargets()
 	counts := &e.status.Targets

@@ -353,6 +353,13 @@ func TestUndoBeforeStartRequestsNothing(t *testing.T) {
 	}
 }
 
+func TestPruneThatStartedAheadOfTheClock(t *testing.T) {
+	s := newPruneScenario(withRunning, func(p *v1alpha1.ImagePrune) { p.Status.StartedAt = toStoredTime(now.AddDate(1, 0, 0)) })
+	d := decideAndCheck(t, s.PruneView)
+	require.Equal(t, now, d.Status.StartedAt.Time)
+	require.LessOrEqual(t, d.RequeueAfter, s.Prune.Spec.TotalDuration())
+}
+
 func TestPruneStatusIsBounded(t *testing.T) {
 	s := newPruneScenario()
 	long := strings.Repeat("é", 3000)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -59,9 +60,7 @@ func DecideReport(v ReportView) ReportDecision {
 		return ReportDecision{Status: e.status}
 	}
 	started := e.status.StartedAt != nil
-	if !started {
-		e.status.StartedAt = toStoredTime(v.Now)
-	}
+	e.status.StartedAt = storedtime.Since(*toStoredTime(v.Now), e.status.StartedAt)
 	deadline := answerDeadline(&e.status, &v.Report.Spec)
 	decision := ReportDecision{}
 	if started && (len(awaited) == 0 || !v.Now.Before(deadline)) {

@@ -82,6 +82,14 @@ func TestNothingIsCollectedBeforeStartIsStored(t *testing.T) {
 	require.Equal(t, now.Add(10*time.Minute), prune.AnswerDeadline(r).UTC())
 }
 
+func TestReportThatStartedAheadOfTheClock(t *testing.T) {
+	r := newReport()
+	r.Status.Phase, r.Status.StartedAt = v1alpha1.PruneReportCollecting, toStoredTime(now.AddDate(1, 0, 0))
+	d := decideReport(t, prune.ReportView{Now: now, Report: r, Clusters: []prune.AnswerState{{Cluster: "a", Unknown: v1alpha1.ReasonSilent}}})
+	require.Equal(t, now, d.Status.StartedAt.Time)
+	require.Equal(t, 10*time.Minute, d.RequeueAfter)
+}
+
 func TestCompleteStatus(t *testing.T) {
 	a, b := newLargeCluster("a", 2, 2, 3), newLargeCluster("b", 1, 0, 0)
 	a.Candidates[0].Origin, a.Candidates[1].DeclaredBy = "", ""

@@ -1,0 +1,28 @@
+// Package storedtime has the one rule for times that a process reads from what is stored. A time
+// that is later than now was written by a clock that was ahead: nothing waits until the clock gets
+// there, which may take years.
+package storedtime
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Remaining returns what is left of a wait since a stored time, 0 for nothing. Nothing is left
+// where the time is ahead of now. Invariant: it is never more than wait.
+func Remaining(now, since time.Time, wait time.Duration) time.Duration {
+	if since.After(now) {
+		return 0
+	}
+	return max(0, wait-now.Sub(since))
+}
+
+// Since returns a stored time, or now where there is none or where it is ahead of now: what counts
+// from then is stored anew, and counts from now.
+func Since(now metav1.Time, stored *metav1.Time) *metav1.Time {
+	if stored == nil || stored.After(now.Time) {
+		return &now
+	}
+	return stored
+}

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -22,8 +23,8 @@ func (d *decider) waitForLeftover(kind string, o metav1.Object, dataVolume *cdiv
 	if kind == "DataVolume" || kind == "PersistentVolumeClaim" {
 		dataLoss, resource = " (this loses what the guest has written)", "datavolume,persistentvolumeclaim"
 	}
-	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over, which deletes it with the machine: kubectl -n %s label %s %s %s=%s --overwrite",
-		kind, o.GetName(), dataLoss, d.VM.Namespace, resource, o.GetName(), v1alpha1.LabelMachineUID, d.VM.UID)))
+	d.setBlocker(failedState(v1alpha1.ReasonNameTaken, fmt.Sprintf("%s %s belongs to a former machine of this name and has no owner that removes it. Delete it%s, or let this machine take it over, which deletes it with the machine: %s",
+		kind, o.GetName(), dataLoss, shellword.FormatCommand("kubectl -n %s label %s %s %s --overwrite", d.VM.Namespace, resource, o.GetName(), v1alpha1.LabelMachineUID+"="+string(d.VM.UID)))))
 	d.requeueWithin(missingRecheckInterval)
 }
 

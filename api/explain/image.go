@@ -9,6 +9,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -214,7 +215,7 @@ func (w *Image) addSooner(s ImageSnapshot) {
 		return
 	}
 	at := metav1.NewTime(sooner.At)
-	w.Sooner = &readapi.WhySooner{Concurrency: more.Budget, At: &at, Seconds: int64(gain.Seconds()), Command: "kubectl ot policy diff --set cluster=" + s.Cluster + ",concurrency=" + fmt.Sprint(more.Budget)}
+	w.Sooner = &readapi.WhySooner{Concurrency: more.Budget, At: &at, Seconds: int64(gain.Seconds()), Command: shellword.FormatCommand("kubectl ot policy diff --set %s", "cluster="+s.Cluster+",concurrency="+fmt.Sprint(more.Budget))}
 }
 
 // isPolicyLimit reports whether the policy's concurrency alone makes the budget what it is. A

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -86,13 +87,13 @@ func (c *Change) decideEnd(member *v1alpha1.MemberCluster, pull bool) error {
 			return fmt.Errorf("the quarantine of %s ends only once the hub has revoked what its agent got in pull mode (condition Joined is gone then); now: %s", member.Name, describeJoined(joined))
 		}
 		c.Effects = append(c.Effects, "the hub connects again, and believes what the member claims to run",
-			"if its tokens were revoked, let the hub in by kubectl ot join push "+member.Name+" --member <context>")
+			"if its tokens were revoked, let the hub in by "+shellword.FormatCommand("kubectl ot join push %s --member <context>", member.Name))
 		return nil
 	}
 	if !revoked {
 		return fmt.Errorf("the quarantine of %s ends only once its agent's credentials are revoked (condition Joined, reason Revoked); now: %s", member.Name, describeJoined(joined))
 	}
-	c.Effects = append(c.Effects, "its agent registers anew, with a new join token: kubectl ot join pull "+member.Name+" --member <context> -- …",
+	c.Effects = append(c.Effects, "its agent registers anew, with a new join token: "+shellword.FormatCommand("kubectl ot join pull %s --member <context> -- …", member.Name),
 		"from then on the hub believes what the member claims to run")
 	return nil
 }
@@ -126,8 +127,8 @@ const (
 // RevokeCommands returns the documented commands that end every token of the hub in a member.
 func RevokeCommands(context, agentNamespace string) []string {
 	return []string{
-		fmt.Sprintf("kubectl --context %s -n %s delete secret %s", context, agentNamespace, AccessSecret),
-		fmt.Sprintf("kubectl --context %s -n %s delete secret %s --ignore-not-found", context, agentNamespace, LegacyTokenSecret),
+		shellword.FormatCommand("kubectl --context %s -n %s delete secret %s", context, agentNamespace, AccessSecret),
+		shellword.FormatCommand("kubectl --context %s -n %s delete secret %s --ignore-not-found", context, agentNamespace, LegacyTokenSecret),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/doctor/gather"
@@ -306,9 +307,9 @@ func (e *environment) printAside(draw func(*render.Page)) {
 func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acceptance) error {
 	return func(a join.Acceptance) error {
 		e.printAside(a.Draw)
-		command := render.FormatCommand("kubectl ot accept %s", request.Name)
+		command := shellword.FormatCommand("kubectl ot accept %s", request.Name)
 		if request.MemberContext != "" {
-			command += render.FormatCommand(" --member %s", request.MemberContext)
+			command += shellword.FormatCommand(" --member %s", request.MemberContext)
 		}
 		switch {
 		case yes && a.Compared:
@@ -334,10 +335,10 @@ func (e *environment) explainTokenFile(ctx context.Context, request join.Request
 		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: %s", err, join.NewTokenCommand(request.Name))
 	}
 	e.printNote("%s is good once, and for an hour by default: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
-	e.printNote("in the cluster: %s", render.FormatCommand("helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output))
+	e.printNote("in the cluster: %s", shellword.FormatCommand("helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output))
 	member, err := execute.ReadHub(ctx, x.Hub, x.Namespace, request.Name)
 	if err == nil && member.Member != nil && member.Member.Spec.Connection.Pull != nil && !member.Member.Spec.Connection.Pull.AutoAccept {
-		e.printNote("then accept the agent's key: %s", render.FormatCommand("kubectl ot accept %s", request.Name))
+		e.printNote("then accept the agent's key: %s", shellword.FormatCommand("kubectl ot accept %s", request.Name))
 	}
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/prune"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // prunerRole is the ClusterRole of chart ot-hub that may approve prunes.
@@ -102,7 +102,7 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 	}
 	err := hub.Client.Create(ctx, report)
 	if apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("there is a PruneReport %s already: review it (%s), or choose another name", report.Name, render.FormatCommand("kubectl ot prune review %s", report.Name))
+		return nil, fmt.Errorf("there is a PruneReport %s already: review it (%s), or choose another name", report.Name, shellword.FormatCommand("kubectl ot prune review %s", report.Name))
 	}
 	return report, hub.Explain(err)
 }

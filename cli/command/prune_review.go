@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -111,7 +112,7 @@ func (e *environment) newPruneApproveCommand() *cobra.Command {
 	flags.DurationVar(&deadline, "deadline", deadline, "how long to wait for clusters beyond --undo-window")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		if yes && digest == "" {
-			return fmt.Errorf("-y needs --digest of the report that was reviewed: %s prints it", render.FormatCommand("kubectl ot prune review %s", args[0]))
+			return fmt.Errorf("-y needs --digest of the report that was reviewed: %s prints it", shellword.FormatCommand("kubectl ot prune review %s", args[0]))
 		}
 		if err := prune.CheckPatterns(p.Spec.Images, p.Spec.Clusters); err != nil {
 			return err
@@ -168,7 +169,7 @@ func (e *environment) approvePrune(ctx context.Context, hub *connect.Cluster, na
 	}
 	if err := hub.Client.Create(ctx, p); err != nil {
 		if apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("there is an ImagePrune %s already (%s): choose another name with --name", p.Name, render.FormatCommand("kubectl ot prune status %s", p.Name))
+			return fmt.Errorf("there is an ImagePrune %s already (%s): choose another name with --name", p.Name, shellword.FormatCommand("kubectl ot prune status %s", p.Name))
 		}
 		return hub.Explain(err)
 	}

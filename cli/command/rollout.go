@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/ownership"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -396,7 +397,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 		err = hub.Client.Patch(ctx, img, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(ownership.FieldManager))
 		switch {
 		case err == nil:
-			approval.Given, approval.Command = true, render.FormatCommand("kubectl ot rollout watch %s", name)
+			approval.Given, approval.Command = true, shellword.FormatCommand("kubectl ot rollout watch %s", name)
 			return e.show(approval, exit.Yes)
 		case apierrors.IsConflict(err), isOutdatedPatch(err):
 			if tries == maxTries {

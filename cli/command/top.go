@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -283,7 +284,7 @@ func (e *environment) openRow(ctx context.Context, verb string, row top.Row, opt
 	switch {
 	case verb == "tree" && row.Image != "" && about.asksHub():
 		page.Line(render.Text("Cluster %s itself knows what belongs to %s/%s:", row.Cluster, row.Namespace, row.Image))
-		page.Command(render.FormatCommand("kubectl ot tree image %s -n %s --cluster %s", row.Image, row.Namespace, row.Cluster))
+		page.Command(shellword.FormatCommand("kubectl ot tree image %s -n %s --cluster %s", row.Image, row.Namespace, row.Cluster))
 	case verb == "tree" && row.Image != "":
 		member, err := about.ConnectMember(about.cluster)
 		if err != nil {

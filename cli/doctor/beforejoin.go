@@ -3,7 +3,7 @@ package doctor
 import (
 	"fmt"
 
-	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/api/shellword"
 )
 
 // BeforeJoin says what a person should know of a cluster that is to join, one line for each check
@@ -25,7 +25,7 @@ func (r *Report) BeforeJoin(context string) (lines []string) {
 			lines = append(lines, fmt.Sprintf("doctor: %s%s: %s. %s", f.ID, subject, f.Found, f.Mend))
 		}
 	}
-	more := render.FormatCommand("kubectl ot doctor --member-context %s", context)
+	more := shellword.FormatCommand("kubectl ot doctor --member-context %s", context)
 	switch {
 	case warned == 1:
 		lines = append(lines, "doctor: 1 warning: "+more)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/compatibility"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/transport"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // Kinds that are asked for, as Kind.version.group.
@@ -189,7 +189,7 @@ func (e *examiner) namespaces() {
 	for _, n := range e.Namespaces {
 		switch subject := "Namespace " + n.Name; {
 		case n.Missing:
-			e.addFail(subject, "does not exist, and is needed by "+n.NeededBy, "it exists", render.FormatCommand("kubectl create namespace %s", n.Name))
+			e.addFail(subject, "does not exist, and is needed by "+n.NeededBy, "it exists", shellword.FormatCommand("kubectl create namespace %s", n.Name))
 		case n.Terminating:
 			e.addFail(subject, "is being deleted, and is needed by "+n.NeededBy, "it exists", "")
 		default:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/api/shellword"
 )
 
 // junitSuite is what test reporters of pipelines read.
@@ -34,7 +34,7 @@ type junitMessage struct {
 // JUnit returns the report as JUnit XML, a test case for each finding. A warning passes, with
 // its text as output.
 func (r *Report) JUnit() ([]byte, error) {
-	suite := junitSuite{Name: render.FormatCommand("kubectl ot doctor %s", r.Cluster), Tests: len(r.Findings), Failures: r.Summary.Failed, Skipped: r.Summary.Skipped}
+	suite := junitSuite{Name: shellword.FormatCommand("kubectl ot doctor %s", r.Cluster), Tests: len(r.Findings), Failures: r.Summary.Failed, Skipped: r.Summary.Skipped}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		c := junitCase{Name: strings.TrimSpace(f.ID + " " + f.Subject), Class: "doctor." + strings.ToLower(f.Group)}

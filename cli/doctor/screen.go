@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
 
@@ -28,7 +29,7 @@ func (r *Report) Draw(p *render.Page) {
 	p.Gap()
 	p.Line(r.summaryLine()...)
 	if id := r.firstToMend(); id != "" {
-		p.Command(render.FormatCommand("kubectl ot doctor --explain %s", id))
+		p.Command(shellword.FormatCommand("kubectl ot doctor --explain %s", id))
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // classOf returns the StorageClass of an image; empty where it has none and none is the
@@ -87,7 +87,7 @@ func (e *examiner) defaultStorageClass() {
 		if len(without) > 0 {
 			found += ", and these images name none: " + joinFirst(without)
 		}
-		mend := render.FormatCommand("kubectl annotate storageclass <name> %s=true", capacity.AnnotationDefaultClass)
+		mend := shellword.FormatCommand("kubectl annotate storageclass <name> %s=true", capacity.AnnotationDefaultClass)
 		if len(existing) > 0 {
 			mend += " (there is: " + joinFirst(existing) + ")"
 		}
@@ -107,7 +107,7 @@ func (e *examiner) storageProfiles() {
 		}
 		claim := capacity.ClaimRequest{Class: name, Bytes: 1, Exact: true, ClassField: "storageClass", SizeField: "diskSize"}
 		if blocker := capacity.FindClaimBlocker(claim, capacity.Availability{Profile: profile}); blocker != nil {
-			e.addFail(subject, blocker.Message, "claimPropertySets with accessModes", render.FormatCommand(
+			e.addFail(subject, blocker.Message, "claimPropertySets with accessModes", shellword.FormatCommand(
 				`kubectl patch storageprofile %s --type=merge --patch='{"spec":{"claimPropertySets":[{"accessModes":["ReadWriteOnce"],"volumeMode":"Filesystem"}]}}'`, name))
 			continue
 		}
@@ -147,7 +147,7 @@ func (e *examiner) cloneStrategies() {
 			e.hasRead(SourceCSIDrivers, SourceSnapshotClasses)
 		case strategy == cdiv1.CloneStrategyCsiClone && !slices.Contains(e.CSIDrivers, provisioner):
 			e.addFail(subject, fmt.Sprintf("cloneStrategy csi-clone, and %s is no CSI driver of this cluster", provisioner), wanted,
-				render.FormatCommand(`kubectl patch storageprofile %s --type=merge --patch='{"spec":{"cloneStrategy":"copy"}}'`, name))
+				shellword.FormatCommand(`kubectl patch storageprofile %s --type=merge --patch='{"spec":{"cloneStrategy":"copy"}}'`, name))
 		case strategy == cdiv1.CloneStrategySnapshot && len(e.snapshotClassesOf(provisioner)) == 0:
 			e.addWarn(subject, "cloneStrategy snapshot, and there is no VolumeSnapshotClass of driver "+provisioner+": each clone is a copy", wanted, "")
 		case strategy == cdiv1.CloneStrategyHostAssisted:

@@ -7,8 +7,8 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/quarantine"
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // Leaving is what the hub has of a member that is to leave.
@@ -44,7 +44,7 @@ func PlanLeave(l Leaving) (Departure, error) {
 	if member := l.Member; member != nil && member.Spec.Connection.ClusterAPI != nil && member.Labels[v1alpha1.LabelDiscovered] != "" {
 		ref := member.Spec.Connection.ClusterAPI
 		return d, fmt.Errorf("MemberCluster %s follows Cluster %s/%s of Cluster API, and would be made again: remove the label of clusterAPI.selector there, as by %s",
-			l.Name, ref.Namespace, ref.Name, render.FormatCommand("kubectl -n %s label cluster %s pelotech.ot/fleet-", ref.Namespace, ref.Name))
+			l.Name, ref.Namespace, ref.Name, shellword.FormatCommand("kubectl -n %s label cluster %s pelotech.ot/fleet-", ref.Namespace, ref.Name))
 	}
 	if err := l.checkCluster(); err != nil {
 		return d, err
@@ -63,10 +63,10 @@ func PlanLeave(l Leaving) (Departure, error) {
 		// The hub deletes what it made of a Secret; it leaves what a person made.
 		if !discovered || member.Labels[v1alpha1.LabelDiscovered] == "" {
 			d.Steps = append(d.Steps, step(OnHub, DeleteMember, "MemberCluster %s is deleted", l.Name))
-			d.Steps[len(d.Steps)-1].Commands = []string{render.FormatCommand("kubectl delete membercluster %s", l.Name)}
+			d.Steps[len(d.Steps)-1].Commands = []string{shellword.FormatCommand("kubectl delete membercluster %s", l.Name)}
 		}
 		d.Steps = append(d.Steps, step(OnHub, AwaitGone, "waiting for the hub to remove its plan from the member, and MemberCluster %s", l.Name))
-		d.Steps[len(d.Steps)-1].Commands = []string{render.FormatCommand("kubectl wait membercluster %s --for=delete --timeout=3m", l.Name)}
+		d.Steps[len(d.Steps)-1].Commands = []string{shellword.FormatCommand("kubectl wait membercluster %s --for=delete --timeout=3m", l.Name)}
 	}
 	for _, secret := range l.Secrets {
 		if secret.Labels[v1alpha1.LabelMember] == l.Name {
@@ -108,7 +108,7 @@ func (l Leaving) checkCluster() error {
 // nameSecret completes the last step, which deletes a Secret of the hub.
 func (l Leaving) nameSecret(d *Departure, name string) {
 	last := &d.Steps[len(d.Steps)-1]
-	last.Values, last.Commands = []string{name}, []string{render.FormatCommand("kubectl -n %s delete secret %s", l.Namespace, name)}
+	last.Values, last.Commands = []string{name}, []string{shellword.FormatCommand("kubectl -n %s delete secret %s", l.Namespace, name)}
 }
 
 // CommandsOf returns the commands that do steps by hand.
@@ -147,7 +147,7 @@ func (l Leaving) planInMember(d *Departure) {
 	}
 	if l.InMember.HasAccessSecret || l.InMember.HasLegacyToken {
 		d.Steps = append(d.Steps, step(OnMember, RevokeTokens, "the hub's tokens end: Secrets %s/%s and %s are deleted", namespace, AccessSecret, LegacyTokenSecret))
-		d.Steps[len(d.Steps)-1].Commands = quarantine.RevokeCommands(render.ShellWord(l.Context), namespace)
+		d.Steps[len(d.Steps)-1].Commands = quarantine.RevokeCommands(l.Context, namespace)
 	}
 	if l.InMember.HasCredential || l.InMember.HasJoinSecret {
 		d.Steps = append(d.Steps, step(OnMember, DeleteCredential, "the agent's credential: Secrets %s/%s and %s are deleted", namespace, registration.JoinSecret, registration.CredentialSecret))
@@ -158,5 +158,5 @@ func (l Leaving) planInMember(d *Departure) {
 // forgetCommand returns the documented command that deletes the agent's credential, after the join
 // token: kubectl deletes in the order of the names.
 func (l Leaving) forgetCommand(context, namespace string) string {
-	return render.FormatCommand("kubectl --context %s -n %s delete secret %s %s --ignore-not-found", context, namespace, registration.JoinSecret, registration.CredentialSecret)
+	return shellword.FormatCommand("kubectl --context %s -n %s delete secret %s %s --ignore-not-found", context, namespace, registration.JoinSecret, registration.CredentialSecret)
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // PlanPull returns the steps by which the agent of a cluster connects to the hub. member is nil
@@ -78,7 +78,7 @@ func (r Request) planRegistration(hub HubState, member *MemberState) ([]Step, er
 
 // NewTokenCommand returns the command that has the hub make another join token.
 func NewTokenCommand(member string) string {
-	return render.FormatCommand("kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", member, v1alpha1.AnnotationJoinToken)
+	return shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", member, v1alpha1.AnnotationJoinToken)
 }
 
 // bringToken returns the steps that bring the join token to the agent.

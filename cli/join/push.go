@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // checkPushName refuses a name that something else uses.
@@ -33,7 +33,7 @@ func checkCluster(r Request, member *v1alpha1.MemberCluster, uid types.UID) erro
 		return nil
 	}
 	return fmt.Errorf("MemberCluster %s is another cluster, %s: take another name, or, where this one is in its place, run it again after %s",
-		r.Name, known, render.FormatCommand("kubectl annotate --overwrite membercluster %s %s=%s", r.Name, v1alpha1.AnnotationAcceptCluster, string(uid)))
+		r.Name, known, shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s=%s", r.Name, v1alpha1.AnnotationAcceptCluster, string(uid)))
 }
 
 // checkAccount refuses a member in which the hub has no account.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
@@ -57,7 +58,7 @@ func FindImage(images []v1alpha1.FleetDiskImage, name string) (*v1alpha1.FleetDi
 		for _, v := range img.Status.Versions {
 			if v.Image == name {
 				former = fmt.Sprintf("%s is a former version of FleetDiskImage %s, which is at %s: %s goes back to it", name, img.Name, img.Spec.Version,
-					render.FormatCommand("kubectl ot rollout abort %s --back-to %s", img.Name, v.Version))
+					shellword.FormatCommand("kubectl ot rollout abort %s --back-to %s", img.Name, v.Version))
 			}
 		}
 	}
@@ -119,7 +120,7 @@ func NewImage(img *v1alpha1.FleetDiskImage, targets []Target, downloadBytes int6
 		i.Bytes, i.AtMost, i.BytesEach = total.Bytes, total.AtMost, total.Bytes/int64(total.Clusters)
 	}
 	if len(i.Download) > 0 && img.Spec.Rollout.Paused {
-		i.Notes = append(i.Notes, "its rollout is paused: "+render.FormatCommand("kubectl ot rollout resume %s", img.Name)+" lets it begin")
+		i.Notes = append(i.Notes, "its rollout is paused: "+shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)+" lets it begin")
 	}
 	return i, nil
 }

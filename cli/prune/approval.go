@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 	hubprune "github.com/pelotech/ot-fleet/hub/prune"
@@ -69,7 +70,7 @@ func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
 	case r.Status.Phase != v1alpha1.PruneReportComplete:
 		return fmt.Errorf("PruneReport %s is not complete: %d of %d clusters have answered", r.Name, r.Status.Clusters.Answered, r.Status.Clusters.Total)
 	case digest != "" && digest != r.Status.Digest:
-		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, render.FormatCommand("kubectl ot prune review %s", r.Name))
+		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, shellword.FormatCommand("kubectl ot prune review %s", r.Name))
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (a *Approval) Question() string {
 // SetCreated says that the ImagePrune exists.
 func (a *Approval) SetCreated() {
 	a.Created = true
-	a.Commands = []string{render.FormatCommand("kubectl ot prune status %s", a.Prune), render.FormatCommand("kubectl ot prune undo %s", a.Prune)}
+	a.Commands = []string{shellword.FormatCommand("kubectl ot prune status %s", a.Prune), shellword.FormatCommand("kubectl ot prune undo %s", a.Prune)}
 }
 
 // Names is the ImagePrune.

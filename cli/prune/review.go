@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -71,9 +72,9 @@ func NewReport(now time.Time, r *v1alpha1.PruneReport) *Review {
 	v := &Review{Envelope: render.NewEnvelope("PruneReview"), ObservedAt: metav1.NewTime(now), ReportSummary: newSummary(r), now: now}
 	switch {
 	case r.Spec.Schedule != "" && r.Status.LastReport != "":
-		v.Command = render.FormatCommand("kubectl ot prune review %s", r.Status.LastReport)
+		v.Command = shellword.FormatCommand("kubectl ot prune review %s", r.Status.LastReport)
 	case v.Phase == v1alpha1.PruneReportComplete && v.Candidates.Count > 0:
-		v.Command = render.FormatCommand("kubectl ot prune review %s", r.Name)
+		v.Command = shellword.FormatCommand("kubectl ot prune review %s", r.Name)
 	}
 	return v
 }
@@ -92,20 +93,20 @@ func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, li
 	case total.Images > 0:
 		v.Command = approveCommand(r.Name, r.Status.Digest, s.Spec())
 	case leftOut.Count > 0:
-		v.Command = render.FormatCommand("kubectl ot prune review %s --include-others", r.Name)
+		v.Command = shellword.FormatCommand("kubectl ot prune review %s --include-others", r.Name)
 	}
 	return v
 }
 
 // approveCommand is the command that approves exactly what was reviewed.
 func approveCommand(report, digest string, spec *v1alpha1.ImagePruneSpec) string {
-	command := render.FormatCommand("kubectl ot prune approve %s --digest %s", report, digest)
+	command := shellword.FormatCommand("kubectl ot prune approve %s --digest %s", report, digest)
 	for _, flag := range []struct {
 		name   string
 		values []string
 	}{{"--images", spec.Images}, {"--clusters", spec.Clusters}} {
 		if len(flag.values) > 0 {
-			command += " " + flag.name + " " + render.ShellWord(strings.Join(flag.values, ","))
+			command += " " + flag.name + " " + shellword.Quote(strings.Join(flag.values, ","))
 		}
 	}
 	if spec.IncludeOthers {

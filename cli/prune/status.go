@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -56,7 +57,7 @@ func newPrune(p *v1alpha1.ImagePrune) Prune {
 func NewProgress(now time.Time, p *v1alpha1.ImagePrune) *Progress {
 	v := &Progress{Envelope: render.NewEnvelope("PruneProgress"), ObservedAt: metav1.NewTime(now), Prune: newPrune(p), Skipped: p.Status.Skipped, now: now}
 	if !v.Phase.IsFinal() && !v.Undo {
-		v.Command = render.FormatCommand("kubectl ot prune undo %s", v.Name)
+		v.Command = shellword.FormatCommand("kubectl ot prune undo %s", v.Name)
 	}
 	return v
 }
@@ -238,7 +239,7 @@ func (v *Overview) Draw(p *render.Page) {
 		t.Row(render.Words(x.Name), x.state(), render.Words(fmt.Sprintf("%d/%d", x.Images.Pruned, x.Images.Total)), render.Words(fmt.Sprint(x.Images.Skipped)),
 			render.Words(render.Bytes(x.PrunedBytes)), render.Words(x.ApprovedBy))
 		if !x.Phase.IsFinal() && !x.Undo {
-			t.Command(render.FormatCommand("kubectl ot prune undo %s", x.Name))
+			t.Command(shellword.FormatCommand("kubectl ot prune undo %s", x.Name))
 		}
 	}
 }

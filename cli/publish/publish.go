@@ -20,6 +20,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/ownership"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/api/yamlalias"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -459,6 +460,6 @@ func (p *Plan) addNotes(stored *v1alpha1.FleetDiskImage, desired *v1alpha1.Fleet
 		p.Notes = append(p.Notes, "version "+p.Version+" has approvals from before, which the API server refuses for another source: publish another version, or have them removed from spec.approvals")
 	}
 	if stored.Spec.Rollout.Paused {
-		p.Notes = append(p.Notes, "the rollout is paused: "+render.FormatCommand("kubectl ot rollout resume %s", p.Name)+" lets it begin")
+		p.Notes = append(p.Notes, "the rollout is paused: "+shellword.FormatCommand("kubectl ot rollout resume %s", p.Name)+" lets it begin")
 	}
 }

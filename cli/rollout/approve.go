@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -267,7 +268,7 @@ func (a *Approval) drawSources(p *render.Page) {
 		p.Line(render.Text("    and %d more: -o json has all", more))
 	}
 	if a.Unusable > 0 {
-		p.Lines(render.Attention.With("%s cannot begin, for a missing label or an invalid override: %s", render.Count(a.Unusable, "cluster"), render.FormatCommand("kubectl ot image where %s -o wide", a.Name)))
+		p.Lines(render.Attention.With("%s cannot begin, for a missing label or an invalid override: %s", render.Count(a.Unusable, "cluster"), shellword.FormatCommand("kubectl ot image where %s -o wide", a.Name)))
 	}
 }
 

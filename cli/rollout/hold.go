@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -61,7 +62,7 @@ func newAction(img *v1alpha1.FleetDiskImage) *Action {
 	c := img.Status.Clusters
 	return &Action{
 		Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Version: img.Spec.Version,
-		Moving: c.Progressing, ToApply: c.ToApply, Failed: c.Failed + c.TimedOut, Command: render.FormatCommand("kubectl ot rollout watch %s", img.Name),
+		Moving: c.Progressing, ToApply: c.ToApply, Failed: c.Failed + c.TimedOut, Command: shellword.FormatCommand("kubectl ot rollout watch %s", img.Name),
 	}
 }
 
@@ -78,7 +79,7 @@ func SetPaused(img *v1alpha1.FleetDiskImage, paused bool, by, reason string) *Ac
 		a.Done = "it is not paused"
 	case paused:
 		a.Done = fmt.Sprintf("paused: %s in progress go on to their end, %d do not begin", render.Count(a.Moving, "cluster"), a.ToApply)
-		a.Command = render.FormatCommand("kubectl ot rollout resume %s", img.Name)
+		a.Command = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)
 	default:
 		a.Done = fmt.Sprintf("resumed: %s begin as their turn comes", render.Count(a.ToApply, "cluster"))
 	}
@@ -122,7 +123,7 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 		}
 		if v.Template == nil {
 			return nil, fmt.Errorf("the template of %s %s is not recorded: %s. Publish it with %s, and -f for its overrides", img.Name, backTo, approval.WhyNotRecorded(v),
-				render.FormatCommand("kubectl ot image publish %s --version %s --url …", img.Name, backTo))
+				shellword.FormatCommand("kubectl ot image publish %s --version %s --url …", img.Name, backTo))
 		}
 		formerOverrides := approval.RecordedItems(v)
 		back := img.Spec.Template.WithSourceFields(v.Template)
@@ -222,7 +223,7 @@ func Retry(img *v1alpha1.FleetDiskImage, clusters []string, now time.Time) (*Act
 	token := now.UTC().Format("2006-01-02T15:04:05.000Z")
 	img.Spec.Retry = &v1alpha1.RetryRequest{Token: token, Clusters: clusters}
 	a.Done = fmt.Sprintf("%s %s starts over in %s, with all attempts", img.Name, img.Spec.Version, where)
-	a.Command = render.FormatCommand("kubectl ot image wait %s", img.Name)
+	a.Command = shellword.FormatCommand("kubectl ot image wait %s", img.Name)
 	return a, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -79,11 +80,11 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	}
 	switch {
 	case p.Reason == v1alpha1.ReasonAwaitingApproval, st.PendingApproval != nil && !img.Spec.Rollout.Paused:
-		p.Command = render.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave)
+		p.Command = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave)
 	case p.Reason == v1alpha1.ReasonRolloutPaused:
-		p.Command = render.FormatCommand("kubectl ot rollout resume %s", img.Name)
+		p.Command = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)
 	case st.Clusters.Failed+st.Clusters.TimedOut > 0:
-		p.Command = render.FormatCommand("kubectl ot image retry %s", img.Name)
+		p.Command = shellword.FormatCommand("kubectl ot image retry %s", img.Name)
 	}
 	return p
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -211,7 +212,7 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	for _, f := range m.Status.Failing {
 		st.Failed = append(st.Failed, FailedImage{
 			Cluster: m.Name, Namespace: f.Namespace, Name: f.Name, Reason: f.Reason, Message: f.Message,
-			Command: render.FormatCommand("kubectl ot why image %s -n %s --cluster %s", f.Name, f.Namespace, m.Name),
+			Command: shellword.FormatCommand("kubectl ot why image %s -n %s --cluster %s", f.Name, f.Namespace, m.Name),
 		})
 	}
 }
@@ -242,12 +243,12 @@ func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	}
 	switch r.Reason {
 	case v1alpha1.ReasonAwaitingApproval:
-		r.Command = render.FormatCommand("kubectl ot rollout approve %s --wave %s", r.Name, r.Wave)
+		r.Command = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", r.Name, r.Wave)
 	case v1alpha1.ReasonRolloutPaused:
-		r.Command = render.FormatCommand("kubectl ot rollout resume %s", r.Name)
+		r.Command = shellword.FormatCommand("kubectl ot rollout resume %s", r.Name)
 	}
 	if r.Stalled && r.Command == "" {
-		r.Command = render.FormatCommand("kubectl ot why rollout %s", r.Name)
+		r.Command = shellword.FormatCommand("kubectl ot why rollout %s", r.Name)
 	}
 	return r
 }
@@ -284,7 +285,7 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 		}
 		st.Prunable = &Prunable{
 			Report: r.Name, Images: r.Status.Candidates.Count, Bytes: r.Status.Candidates.Bytes, Unknown: r.Status.Clusters.Unknown,
-			CompletedAt: *r.Status.CompletedAt, Command: render.FormatCommand("kubectl ot prune review %s", r.Name),
+			CompletedAt: *r.Status.CompletedAt, Command: shellword.FormatCommand("kubectl ot prune review %s", r.Name),
 		}
 	}
 }

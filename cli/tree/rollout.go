@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
@@ -149,7 +149,7 @@ func clusterNode(i *v1alpha1.FleetDiskImage, c RolloutCluster) *Node {
 	}
 	if n.State == Failed && len(i.Status.Versions) > 0 {
 		v := i.Status.Versions[0]
-		n.add(&Node{Kind: "VMDiskImage", Namespace: v.Namespace, Name: v.Image, Words: render.FormatCommand("kubectl ot why image %s -n %s --cluster %s", v.Image, v.Namespace, c.Cluster)})
+		n.add(&Node{Kind: "VMDiskImage", Namespace: v.Namespace, Name: v.Image, Words: shellword.FormatCommand("kubectl ot why image %s -n %s --cluster %s", v.Image, v.Namespace, c.Cluster)})
 	}
 	return n
 }

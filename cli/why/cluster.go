@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -77,17 +78,17 @@ func NewCluster(now time.Time, member *v1alpha1.MemberCluster) *Cluster {
 		w.Verdict, w.Reason, w.Message = Held, v1alpha1.ReasonQuarantined, member.Spec.Quarantine.Reason
 	case st.LastReport == nil:
 		w.Verdict, w.Reason = Unknown, v1alpha1.ReasonNeverReported
-		w.Commands = append(w.Commands, render.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
+		w.Commands = append(w.Commands, shellword.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
 	case st.SilentSince != nil:
 		w.Verdict, w.Since = Unknown, st.SilentSince
-		w.Commands = append(w.Commands, render.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
+		w.Commands = append(w.Commands, shellword.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
 	case isTrue(st.Conditions, v1alpha1.ConditionStalled), len(st.Failing) > 0:
 		w.Verdict = Failed
 	case isTrue(st.Conditions, v1alpha1.ConditionReady):
 		w.Verdict = Ready
 	}
 	for _, f := range st.Failing {
-		w.Commands = append(w.Commands, render.FormatCommand("kubectl ot why image %s -n %s --cluster %s", f.Name, f.Namespace, member.Name))
+		w.Commands = append(w.Commands, shellword.FormatCommand("kubectl ot why image %s -n %s --cluster %s", f.Name, f.Namespace, member.Name))
 	}
 	return w
 }

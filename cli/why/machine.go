@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -90,7 +91,7 @@ func NewMachine(s MachineSnapshot) *Machine {
 	image := NewImage(*s.Image)
 	if image.Verdict != Ready {
 		w.Expected = image.Expected
-		w.Command = render.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)
+		w.Command = shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)
 		if image.Verdict == Failed || image.Verdict == Held {
 			w.Verdict = image.Verdict
 		}

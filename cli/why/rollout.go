@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -103,11 +104,11 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 	}
 	switch st.Reason {
 	case v1alpha1.ReasonAwaitingApproval:
-		w.Command, w.MayApprove = render.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave), s.MayApprove
+		w.Command, w.MayApprove = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave), s.MayApprove
 	case v1alpha1.ReasonRolloutPaused:
-		w.Command, w.MayApprove = render.FormatCommand("kubectl ot rollout resume %s", img.Name), s.MayApprove
+		w.Command, w.MayApprove = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name), s.MayApprove
 	case v1alpha1.ReasonMaxFailures:
-		w.Command = render.FormatCommand("kubectl ot image retry %s", img.Name)
+		w.Command = shellword.FormatCommand("kubectl ot image retry %s", img.Name)
 	}
 	return w
 }

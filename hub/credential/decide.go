@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -145,8 +146,8 @@ func Decide(s Snapshot, o Options) Decision {
 			"Secret %s does not exist; the hub rotates no credential until it does", s.Secret)}
 	case !s.rotatable():
 		return Decision{Condition: s.condition(metav1.ConditionFalse, v1alpha1.ReasonNotRotated,
-			"the kubeconfig in Secret %s has %s, %s; the hub rotates tokens of ServiceAccount %s/%s only: for one, run kubectl ot join push %s --member CONTEXT again",
-			s.Secret, s.Given.Kind, describeExpiry(s.Given.Expires), s.AgentNamespace, Account, s.Member)}
+			"the kubeconfig in Secret %s has %s, %s; the hub rotates tokens of ServiceAccount %s/%s only: for one, run %s again",
+			s.Secret, s.Given.Kind, describeExpiry(s.Given.Expires), s.AgentNamespace, Account, s.joinCommand())}
 	}
 	d := Decision{IssueWith: s.sources(o)}
 	if s.Issued != nil {
@@ -209,7 +210,7 @@ func failureDelay(count int, o Options) time.Duration {
 }
 
 func (s *Snapshot) rotationCondition() *metav1.Condition {
-	rejoin := fmt.Sprintf("run kubectl ot join push %s --member CONTEXT again", s.Member)
+	rejoin := "run " + s.joinCommand() + " again"
 	switch {
 	case s.Issued == nil && !s.givenUsable():
 		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonCredentialRefused,
@@ -229,10 +230,14 @@ func (s *Snapshot) rotationCondition() *metav1.Condition {
 			"the hub replaces the token that it was given, which %s, as soon as it reaches the member", describeExpiry(s.Given.Expires))
 	case s.Given.Expires.IsZero() && !s.GivenRefused:
 		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonLegacyToken,
-			"the hub's own token %s and is renewed, but the one in Secret %s never expires: delete it in the member with kubectl --namespace %s delete secret %s",
-			describeExpiry(s.Issued.Expires), s.Secret, s.AgentNamespace, s.legacySecret())
+			"the hub's own token %s and is renewed, but the one in Secret %s never expires: delete it in the member with %s",
+			describeExpiry(s.Issued.Expires), s.Secret, shellword.FormatCommand("kubectl --namespace %s delete secret %s", s.AgentNamespace, s.legacySecret()))
 	}
 	return s.condition(metav1.ConditionTrue, v1alpha1.ReasonRotated, "the hub's token %s, and the hub renews it before", describeExpiry(s.Issued.Expires))
+}
+
+func (s *Snapshot) joinCommand() string {
+	return shellword.FormatCommand("kubectl ot join push %s --member CONTEXT", s.Member)
 }
 
 func (s *Snapshot) legacySecret() string {

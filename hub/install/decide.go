@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -176,7 +177,8 @@ func (s Snapshot) decideBlocked() (Decision, bool) {
 		return s.notInstalled(v1alpha1.ReasonDuplicateCluster, blockedRecheckInterval, "the cluster belongs to MemberCluster %s, and the agent is installed for that one; see IdentityConfirmed", s.ClusterHolder), true
 	case s.OtherClusterUID != "":
 		return s.notInstalled(v1alpha1.ReasonAnotherCluster, blockedRecheckInterval, "cluster %s answers, but this member is another one: it was rebuilt, or the kubeconfig points elsewhere. "+
-			"To accept the new cluster: kubectl annotate --overwrite membercluster %s %s=%s", s.OtherClusterUID, s.Self.Member, v1alpha1.AnnotationAcceptCluster, s.OtherClusterUID), true
+			"To accept the new cluster: %s", shellword.Quote(string(s.OtherClusterUID)),
+			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Self.Member, v1alpha1.AnnotationAcceptCluster+"="+string(s.OtherClusterUID))), true
 	}
 	if r := s.Release; r != nil && r.Status == StatusDeployed && r.Installer == s.Self && r.Revision == s.Desired.Revision {
 		return s.newDecision(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheckInterval, "release %s has agent %s, as desired", r.Name, r.Version), true
@@ -186,8 +188,8 @@ func (s Snapshot) decideBlocked() (Decision, bool) {
 	}
 	if theirs := s.foreignInstall(); theirs != "" && !s.Adopt {
 		return s.notInstalled(v1alpha1.ReasonForeignAgent, blockedRecheckInterval, "%s, which this hub did not install for this member; the hub does not change it. "+
-			"To have the hub adopt and upgrade it, with the values of the hub's namespace in place of its own: kubectl annotate membercluster %s %s=true",
-			theirs, s.Self.Member, v1alpha1.AnnotationAdoptAgent), true
+			"To have the hub adopt and upgrade it, with the values of the hub's namespace in place of its own: %s",
+			theirs, shellword.FormatCommand("kubectl annotate membercluster %s %s", s.Self.Member, v1alpha1.AnnotationAdoptAgent+"=true")), true
 	}
 	// A pending release of this hub is recovered; Helm cannot continue from any other
 	// one.
@@ -220,8 +222,8 @@ func (s Snapshot) refuseDowngrade() (Decision, bool) {
 	}
 	refuse := func(what, than, want string) (Decision, bool) {
 		return s.notInstalled(v1alpha1.ReasonDowngradeRefused, blockedRecheckInterval, "the member has %s %s, and the hub would install %s, which is not known to be newer: upgrade the hub. "+
-			"To install %s anyway: kubectl annotate --overwrite membercluster %s %s=%s",
-			what, than, want, want, s.Self.Member, v1alpha1.AnnotationDowngradeAgent, want), true
+			"To install %s anyway: %s",
+			what, than, want, want, shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Self.Member, v1alpha1.AnnotationDowngradeAgent+"="+want)), true
 	}
 	want := s.Desired
 	if than := findDowngraded(want.Chart, append(charts, s.KindsVersion)); than != "" && s.Downgrade != want.Chart {
@@ -244,7 +246,7 @@ func (s Snapshot) decideAttempt() Decision {
 	}
 	if attempts.Count >= MaxAttempts {
 		return s.notInstalled(v1alpha1.ReasonInstallAttemptsExhausted, recheckInterval, "%d attempts to install agent %s have failed; there is no retry until version, values or annotations change. "+
-			"To retry: kubectl annotate membercluster %s %s-. Last error: %s", attempts.Count, s.Desired.Version, s.Self.Member, v1alpha1.AnnotationInstallAttempts, last)
+			"To retry: %s. Last error: %s", attempts.Count, s.Desired.Version, shellword.FormatCommand("kubectl annotate membercluster %s %s", s.Self.Member, v1alpha1.AnnotationInstallAttempts+"-"), last)
 	}
 	if wait := s.nextAttemptWait(); wait > 0 {
 		return s.notInstalled(v1alpha1.ReasonInstallFailed, wait, "attempt %d of %d to install agent %s failed; retrying: %s", attempts.Count, MaxAttempts, s.Desired.Version, last)

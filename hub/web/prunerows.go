@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -134,8 +135,8 @@ func (a *API) getCompleteReport(ctx context.Context, name string) (*v1alpha1.Pru
 	case st.Phase == v1alpha1.PruneReportFailed:
 		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s failed: %s", name, st.Message)}
 	case st.Phase != v1alpha1.PruneReportComplete:
-		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: kubectl wait prunereport/%s --for=condition=%s",
-			name, st.Clusters.Answered, st.Clusters.Total, name, v1alpha1.ConditionReady)}
+		return nil, httpError{http.StatusConflict, fmt.Sprintf("PruneReport %s is not complete yet: %d of %d clusters have answered. Try again, or wait: %s",
+			name, st.Clusters.Answered, st.Clusters.Total, shellword.FormatCommand("kubectl wait %s --for=condition=%s", "prunereport/"+name, v1alpha1.ConditionReady))}
 	}
 	return report, nil
 }

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/join"
-	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // TimeoutError says what did not happen in time.
@@ -243,7 +243,7 @@ func (e *Executor) awaitToken(ctx context.Context) error {
 		return err
 	}
 	return TimeoutError{fmt.Sprintf("the hub has made no join token for %s: %s", e.Request.Name,
-		e.said(ctx, v1alpha1.ConditionJoined, "does it run? "+render.FormatCommand("kubectl -n %s get pods", e.Namespace)))}
+		e.said(ctx, v1alpha1.ConditionJoined, "does it run? "+shellword.FormatCommand("kubectl -n %s get pods", e.Namespace)))}
 }
 
 // storeToken writes the join token to the member, over whatever is in its place.
@@ -332,7 +332,7 @@ func (e *Executor) awaitReady(ctx context.Context) error {
 		return err
 	}
 	return TimeoutError{fmt.Sprintf("MemberCluster %s is not Ready: %s", e.Request.Name, e.said(ctx, v1alpha1.ConditionReady,
-		"there is none, or no hub runs: "+render.FormatCommand("kubectl -n %s get pods, and describe secret %s", e.Namespace, e.Request.Name)))}
+		"there is none, or no hub runs: "+shellword.FormatCommand("kubectl -n %s get pods, and describe secret %s", e.Namespace, e.Request.Name)))}
 }
 
 func (e *Executor) awaitRotated(ctx context.Context) error {
@@ -355,7 +355,7 @@ func (e *Executor) awaitGone(ctx context.Context) error {
 	if err != nil || gone {
 		return err
 	}
-	return TimeoutError{fmt.Sprintf("MemberCluster %s is still there; it goes once a hub runs: %s", e.Request.Name, render.FormatCommand("kubectl -n %s get pods", e.Namespace))}
+	return TimeoutError{fmt.Sprintf("MemberCluster %s is still there; it goes once a hub runs: %s", e.Request.Name, shellword.FormatCommand("kubectl -n %s get pods", e.Namespace))}
 }
 
 // deleteInMember deletes Secrets of the agent's namespace, in their order.

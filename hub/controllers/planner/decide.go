@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
@@ -108,8 +109,8 @@ func decide(s snapshot) decision {
 	case s.namespace == nil:
 		d.createNamespace = true
 	case !isMemberNamespace(s.namespace, s.member.Name):
-		obstacle = memberstatus.Obstacle{Reason: v1alpha1.ReasonNamespaceTaken, Message: fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: kubectl label namespace %s %s=%s",
-			name, name, v1alpha1.LabelMember, s.member.Name)}
+		obstacle = memberstatus.Obstacle{Reason: v1alpha1.ReasonNamespaceTaken, Message: fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: %s",
+			name, shellword.FormatCommand("kubectl label namespace %s %s", name, v1alpha1.LabelMember+"="+s.member.Name))}
 	case !s.namespace.DeletionTimestamp.IsZero():
 		obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceTerminating), Message: fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)}
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberlabels"
@@ -57,7 +58,7 @@ func (r *Reconciler) restoreLabels(ctx context.Context, member *v1alpha1.MemberC
 func (r *Reconciler) confirmRestored(ctx context.Context, member *v1alpha1.MemberCluster, restored map[string]string) {
 	if len(restored) > 0 {
 		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "LabelsRestored", "Join",
-			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: kubectl label membercluster %s <key>-", member.Name, listLabels(restored), member.Name)
+			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: %s", member.Name, listLabels(restored), shellword.FormatCommand("kubectl label membercluster %s <key>-", member.Name))
 	}
 	if err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Forget(data, member) }); err != nil {
 		log.FromContext(ctx).Error(err, "Failed to forget the labels of a member that has joined again; its next departure replaces them")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/registration"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -221,8 +222,8 @@ func (s snapshot) decideOnClusterJoin() decision {
 func (s snapshot) acceptanceObstacle(fingerprint string) string {
 	pull := s.member.Spec.Connection.Pull
 	who := fmt.Sprintf("an agent of cluster %s used the join token with key %s", s.clusterJoin.Spec.ClusterUID, fingerprint)
-	accept := fmt.Sprintf(`if the agent's log shows the same key, accept it: kubectl patch membercluster %s --type=merge --patch='{"spec":{"connection":{"pull":{"acceptedKey":"%s"}}}}'`,
-		s.member.Name, fingerprint)
+	patch := fmt.Sprintf(`{"spec":{"connection":{"pull":{"acceptedKey":%q}}}}`, fingerprint)
+	accept := "if the agent's log shows the same key, accept it: " + shellword.FormatCommand("kubectl patch membercluster %s --type=merge --patch=%s", s.member.Name, patch)
 	known := cmp.Or(types.UID(s.member.Annotations[v1alpha1.AnnotationAcceptCluster]), s.member.Status.ClusterUID)
 	switch {
 	case pull.AcceptedKey == fingerprint:
@@ -267,7 +268,7 @@ func (s snapshot) joinTokenExpiry() (at time.Time, expired bool) {
 }
 
 func (s snapshot) newTokenHint() string {
-	return fmt.Sprintf("To get a new join token: kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", s.member.Name, v1alpha1.AnnotationJoinToken)
+	return "To get a new join token: " + shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s=$(date +%%s)", s.member.Name, v1alpha1.AnnotationJoinToken)
 }
 
 func (s snapshot) withCondition(next step, status metav1.ConditionStatus, reason, format string, args ...any) decision {

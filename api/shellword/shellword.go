@@ -1,4 +1,6 @@
-package render
+// Package shellword formats command lines that people copy from messages. Words of them are chosen by
+// others: a member names its images, and says which cluster it is.
+package shellword
 
 import (
 	"fmt"
@@ -11,20 +13,20 @@ import (
 // plainWord is a word in which no shell sees more than the word. Some expand one that begins with =.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@,+%][A-Za-z0-9_\-./:=@,+%]*$`)
 
-// FormatCommand returns a command line to copy. Each %s is one word: whoever names an image of a
-// member would otherwise write commands for whoever looks into it.
+// FormatCommand returns a command line to copy. Each %s is one word: whoever chooses it would
+// otherwise write commands for whoever copies it.
 func FormatCommand(format string, words ...string) string {
 	quoted := make([]any, len(words))
 	for i, word := range words {
-		quoted[i] = ShellWord(word)
+		quoted[i] = Quote(word)
 	}
 	return fmt.Sprintf(format, quoted...)
 }
 
-// ShellWord returns a word of a command line, quoted where a shell would see more in it. What is not
+// Quote returns a word of a command line, quoted where a shell would see more in it. What is not
 // seen is escaped, and what would be a flag becomes a name that nothing has. ui/src/shellword.ts is its
 // counterpart.
-func ShellWord(word string) string {
+func Quote(word string) string {
 	word = strings.ToValidUTF8(word, string(utf8.RuneError))
 	if strings.HasPrefix(word, "-") {
 		word = string(utf8.RuneError) + word
@@ -54,16 +56,4 @@ func ShellWord(word string) string {
 // isUnseen reports whether a terminal does not show a character as one.
 func isUnseen(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
-}
-
-// codeSpan returns a command as code of Markdown that nothing in it ends.
-func codeSpan(command string) string {
-	fence := "`"
-	for strings.Contains(command, fence) {
-		fence += "`"
-	}
-	if strings.HasPrefix(command, "`") || strings.HasSuffix(command, "`") {
-		command = " " + command + " "
-	}
-	return fence + command + fence
 }

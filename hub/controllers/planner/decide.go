@@ -101,8 +101,18 @@ func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 	return ns.Labels[v1alpha1.LabelMember] == member
 }
 
+// dropFormerReport drops what the hub has read in a namespace that is not the member's, or not for
+// long: it may be the report of a deleted MemberCluster of the same name, and would make the
+// member that cluster.
+func (s *snapshot) dropFormerReport() {
+	if !report.IsNamespaceUsable(s.namespace, s.member.Name) {
+		s.root, s.totals = report.Root{}, nil
+	}
+}
+
 func decide(s snapshot) decision {
 	var d decision
+	s.dropFormerReport()
 	name := v1alpha1.MemberNamespacePrefix + s.member.Name
 	var obstacle memberstatus.Obstacle
 	switch {

@@ -321,3 +321,15 @@ func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 	require.NotNil(t, budget.UnacknowledgedBounds(fourth), "the acknowledged plan is in force until the next one is acknowledged")
 	assert.True(t, budget.UnacknowledgedBounds(fourth).Limited, "and the one without limits is not")
 }
+
+// Whoever deletes a MemberCluster and creates it again has another cluster accepted: the report that
+// still lies in the namespace of the former must not make it the former cluster.
+func TestRecreatedMemberIsNotTheFormerCluster(t *testing.T) {
+	s := settledMember(t)
+	s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now}
+	d := decide(s)
+	assert.Empty(t, d.status.ClusterUID)
+	assert.Nil(t, d.plan)
+	s.namespace = nil
+	assert.Empty(t, decide(s).status.ClusterUID)
+}

@@ -25,6 +25,9 @@ import (
 // does not answer must not block its MemberCluster.
 const cleanUpTimeout = 15 * time.Second
 
+// cacheLagDelay is the requeue delay until the cache shows that a namespace is being deleted.
+const cacheLagDelay = 100 * time.Millisecond
+
 // errNotConnected: the member has no known problem. A replica that has just started, or
 // that renews a connection, will connect soon.
 var errNotConnected = fmt.Errorf("the hub did not connect to the member within %v", cleanUpTimeout)
@@ -35,6 +38,9 @@ type cleanUpDeadline struct {
 	until     time.Time
 	// hadPlan: a plan was stored on the hub. It is written before the status that names it.
 	hadPlan bool
+	// done: the member was cleaned up as far as it can be. The MemberLink that says so is deleted
+	// with the namespace.
+	done bool
 }
 
 // reconcileDelete removes a member: plan and grant on the hub first, so that no relay
@@ -68,7 +74,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 		return ctrl.Result{}, err
 	}
 	end := cleanUpState{done: true}
-	if !shared {
+	if !shared && !r.ensureCleanUp(member, time.Now(), false).done {
 		if end, err = r.requestCleanUp(ctx, member); err != nil {
 			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 		}
@@ -82,10 +88,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 		r.Events.Eventf(member, nil, corev1.EventTypeWarning, "NotCleanedUp", "Delete", "%s", left)
 		r.Metrics.CountUncleaned()
 	}
-	if ns != nil && ns.DeletionTimestamp.IsZero() {
-		if err := r.Delete(ctx, ns, client.Preconditions{UID: &ns.UID}); client.IgnoreNotFound(err) != nil {
-			return ctrl.Result{}, fmt.Errorf("deleting namespace %s of MemberCluster %s: %w", ns.Name, member.Name, err)
-		}
+	r.setCleanedUp(member)
+	if deleting, err := r.deleteNamespace(ctx, member, ns); err != nil || !deleting {
+		return ctrl.Result{RequeueAfter: cacheLagDelay}, err
 	}
 	if err := r.rememberLabels(ctx, member); err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
@@ -99,6 +104,22 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	delete(r.cleanUpDeadlines, member.Name)
 	r.mu.Unlock()
 	return ctrl.Result{}, nil
+}
+
+// deleteNamespace deletes the member's namespace, nil for none, and reports whether the cache shows
+// that.
+//
+// Invariant: whoever sees a MemberCluster of this name that is created later sees in the same cache
+// that the namespace, in which the report of the former lies, is not its own.
+func (r *Reconciler) deleteNamespace(ctx context.Context, member *v1alpha1.MemberCluster, ns *corev1.Namespace) (bool, error) {
+	if ns == nil || !ns.DeletionTimestamp.IsZero() {
+		return true, nil
+	}
+	if err := r.Delete(ctx, ns, client.Preconditions{UID: &ns.UID}); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("deleting namespace %s of MemberCluster %s: %w", ns.Name, member.Name, err)
+	}
+	shown, err := r.getNamespace(ctx, member.Name)
+	return shown == nil || shown.UID != ns.UID || !shown.DeletionTimestamp.IsZero(), err
 }
 
 // isClusterOfOther reports whether the plan in the member's cluster is that of another
@@ -171,6 +192,15 @@ func (r *Reconciler) ensureCleanUp(member *v1alpha1.MemberCluster, now time.Time
 	}
 	r.cleanUpDeadlines[member.Name] = f
 	return f
+}
+
+// setCleanedUp ends the clean-up of a member.
+func (r *Reconciler) setCleanedUp(member *v1alpha1.MemberCluster) {
+	f := r.ensureCleanUp(member, time.Now(), false)
+	f.done = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanUpDeadlines[member.Name] = f
 }
 
 // explainNotCleanedUp returns why nobody has cleaned up.

@@ -1,15 +1,19 @@
 package planner
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
@@ -44,4 +48,35 @@ func TestPlanThatNoStatusNamesIsCleanedUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Otherwise the report in the namespace is taken for that of a MemberCluster that is created again.
+func TestFinalizerStaysUntilTheCacheShowsTheDeletion(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", UID: uid}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: v1alpha1.MemberNamespacePrefix + member.Name, UID: "ns", Labels: map[string]string{v1alpha1.LabelMember: member.Name},
+	}}
+	stored := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ns).Build()
+	lagging := true
+	// A cache that does not show yet what was written.
+	c := interceptor.NewClient(stored, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		if shown, isNamespace := o.(*corev1.Namespace); isNamespace && lagging {
+			ns.DeepCopyInto(shown)
+			return nil
+		}
+		return c.Get(ctx, key, o, options...)
+	}})
+	r := &Reconciler{Client: c, Live: stored}
+	for range 2 {
+		deleting, err := r.deleteNamespace(t.Context(), member, ns)
+		require.NoError(t, err)
+		require.False(t, deleting)
+		require.True(t, apierrors.IsNotFound(stored.Get(t.Context(), client.ObjectKeyFromObject(ns), &corev1.Namespace{})), "it is deleted, but the cache does not show it")
+	}
+	lagging = false
+	deleting, err := r.deleteNamespace(t.Context(), member, ns)
+	require.NoError(t, err)
+	require.True(t, deleting)
 }

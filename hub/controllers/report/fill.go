@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -49,11 +50,21 @@ func (f *filler) Start(ctx context.Context) error {
 	if err := f.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
+	var namespaces corev1.NamespaceList
+	if err := f.cache.List(ctx, &namespaces, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the namespaces of members: %w", err)
+	}
+	usable := make(map[string]bool, len(namespaces.Items))
+	for i := range namespaces.Items {
+		if member, ok := MemberForNamespace(namespaces.Items[i].Name); ok {
+			usable[member] = IsNamespaceUsable(&namespaces.Items[i], member)
+		}
+	}
 	members := make(map[string]bool, len(list.Items))
 	names := make([]string, len(list.Items))
 	for i := range list.Items {
 		names[i] = list.Items[i].Name
-		members[names[i]] = true
+		members[names[i]] = usable[names[i]]
 	}
 	f.reconciler.Store.expectMembers(names)
 	if err := f.reconciler.readStored(ctx, members); err != nil && ctx.Err() == nil {

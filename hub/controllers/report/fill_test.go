@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,6 +60,10 @@ func newStoredFleet(members, pages int) *storedFleet {
 func (f *storedFleet) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	if member, ok := into.(*v1alpha1.MemberCluster); ok {
 		member.Name = key.Name
+		return nil
+	}
+	if ns, ok := into.(*corev1.Namespace); ok {
+		ns.Labels = map[string]string{v1alpha1.LabelMember: strings.TrimPrefix(key.Name, v1alpha1.MemberNamespacePrefix)}
 		return nil
 	}
 	f.gets++

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,7 +48,8 @@ func newTestReports(t *testing.T) *testReports {
 	t.Helper()
 	r := &testReports{
 		t: t, registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(1000), clock: apitest.Epoch,
-		memoryClient: &memoryClient{reports: map[string]*v1alpha1.ClusterReport{}, reads: map[string]int{}, failing: map[string]error{}},
+		memoryClient: &memoryClient{reports: map[string]*v1alpha1.ClusterReport{}, reads: map[string]int{}, failing: map[string]error{},
+			namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelMember: testMember}}}},
 	}
 	r.Reconciler = New(r.memoryClient, r.memoryClient, r.events, metrics.NewReports(r.registry), inventory.NewIndex(), NewStore())
 	r.now = func() time.Time { return r.clock }
@@ -63,12 +65,21 @@ type memoryClient struct {
 	// these reads.
 	reads   map[string]int
 	failing map[string]error
+	// namespace is that of the member; nil for none.
+	namespace *corev1.Namespace
 }
 
 func (c *memoryClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	member, isMember := into.(*v1alpha1.MemberCluster)
 	if isMember {
 		member.Name = key.Name
+		return nil
+	}
+	if ns, isNamespace := into.(*corev1.Namespace); isNamespace {
+		if c.namespace == nil {
+			return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+		}
+		c.namespace.DeepCopyInto(ns)
 		return nil
 	}
 	stored := c.reports[key.Name]

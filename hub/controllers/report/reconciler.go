@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,7 @@ import (
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=clusterreports,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
 // Reconciler reads the report of one member per request: the root, and the pages that it
 // lists and that have changed. A member cannot occupy more than one worker.
@@ -124,7 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (resul
 	r.Index.SetStaleReason(name, memberstatus.StaleReason(member))
 	report := r.reportOf(name)
 	before := r.Store.Root(name)
-	stored, err := r.listStored(ctx, name)
+	stored, err := r.listUsable(ctx, name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -169,6 +171,27 @@ func (r *Reconciler) forEachReader(do func(Reader)) {
 	for _, x := range r.Readers {
 		do(x)
 	}
+}
+
+// IsNamespaceUsable reports whether the reports in a namespace, nil for none, are of this member: it
+// is the member's, and is not being deleted. A namespace of a deleted MemberCluster has its report
+// for some time, also after another of the same name is created.
+func IsNamespaceUsable(ns *corev1.Namespace, member string) bool {
+	return ns != nil && ns.Labels[v1alpha1.LabelMember] == member && ns.DeletionTimestamp.IsZero()
+}
+
+// listUsable returns listStored of a member whose namespace is usable; otherwise nothing.
+func (r *Reconciler) listUsable(ctx context.Context, member string) (map[string]*metav1.PartialObjectMetadata, error) {
+	ns := &corev1.Namespace{}
+	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}, ns); {
+	case apierrors.IsNotFound(err):
+		return nil, nil // its event requeues the member
+	case err != nil:
+		return nil, fmt.Errorf("reading the namespace of member %s: %w", member, err)
+	case !IsNamespaceUsable(ns, member):
+		return nil, nil
+	}
+	return r.listStored(ctx, member)
 }
 
 // listStored returns the metadata of what lies in a member's namespace, by name. The

@@ -1,14 +1,17 @@
 package report
 
 import (
+	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -45,6 +48,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Named("report").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(staleReasonChanged)).
 		WatchesMetadata(&v1alpha1.ClusterReport{}, memberOf, builder.WithPredicates(ofMembers)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			member, ok := MemberForNamespace(o.GetName())
+			if !ok {
+				return nil
+			}
+			return trigger.Requests(member)
+		}), builder.WithPredicates(usabilityChanged())).
 		WatchesRawSource(heartbeats).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: trigger.NewRateLimiter()}).
 		Complete(r)
@@ -53,6 +63,15 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	r.filled = make(chan struct{})
 	return mgr.Add(&filler{reconciler: r, cache: mgr.GetCache()})
+}
+
+// usabilityChanged selects changes of a namespace that make its reports those of its member, or end
+// that.
+func usabilityChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || e.ObjectOld.GetLabels()[v1alpha1.LabelMember] != e.ObjectNew.GetLabels()[v1alpha1.LabelMember] ||
+			e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+	}}
 }
 
 // StripMetadata drops from the metadata of ClusterReports what nobody reads: members in

@@ -49,6 +49,9 @@ func boundReport(report *v1alpha1.ClusterReport, change bool) (beyond bool) {
 			counted.HeartbeatSeconds = max(root.HeartbeatSeconds, 0)
 			*root = counted
 		}
+		for _, policy := range []*map[string]string{&root.Policy, &root.PlanPolicy} {
+			beyond = boundPolicy(policy, change) || beyond
+		}
 		for i := range root.Orphans {
 			beyond = boundBytes(&root.Orphans[i].Bytes, maxImageBytes, change) || beyond
 		}

@@ -212,10 +212,11 @@ func (r *Reconciler) listStored(ctx context.Context, member string) (map[string]
 // applyReport reads what has changed. The pages of a new root are set before it, and the
 // former ones dropped after it: an image that moves between pages is never missing.
 func (r *Reconciler) applyReport(ctx context.Context, member string, report *readReport, stored map[string]*metav1.PartialObjectMetadata, read readFunc) error {
-	read = boundedRead(read)
+	// A root that is too large as it is stored is not used, whatever its bounds would leave of it.
 	if err := r.readRoot(ctx, member, report, stored[v1alpha1.MailboxName], read); err != nil {
 		return err
 	}
+	read = boundedRead(read)
 	if report.root != nil {
 		// A heartbeat has a time of the member's, too.
 		report.root = reportlimits.Bound(r.Heartbeats.FindHeartbeat(member, report.root.ResourceVersion).ApplyTo(report.root))

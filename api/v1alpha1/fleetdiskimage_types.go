@@ -52,7 +52,7 @@ type Wave struct {
 	// starts, as in 1h. Default: the rollout's minSuccessTime.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m, up to 999999h"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
 	// requireApproval stops the rollout before this wave until spec.approvals has an
@@ -96,7 +96,7 @@ type Rollout struct {
 	// minSuccessTime of waves that set none, as in 1h. Default: 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="minSuccessTime must be a duration in hours, minutes and seconds, as in 1h30m, up to 999999h"
 	// +optional
 	MinSuccessTime *metav1.Duration `json:"minSuccessTime,omitempty"`
 	// maxFailures is how many clusters may fail before no more clusters are started: a
@@ -109,7 +109,7 @@ type Rollout struct {
 	// before it counts as failed, as in 6h. Default: unlimited.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) > duration('0s')",message="progressDeadline must be a duration in hours, minutes and seconds, as in 6h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) > duration('0s')",message="progressDeadline must be a duration in hours, minutes and seconds, as in 6h, up to 999999h"
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
 	// paused starts no more clusters. Clusters in progress continue.
@@ -166,6 +166,7 @@ type RetryRequest struct {
 	Token string `json:"token"`
 	// clusters in which it starts over. Default: all in which it has failed.
 	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:items:MaxLength=53
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name: it must consist of a-z, 0-9 and -, as in bergen"
 	// +listType=set
@@ -188,7 +189,7 @@ type Retention struct {
 	// deleted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="keepUnreferencedFor must be a duration in hours, minutes and seconds, as in 168h, up to 999999h"
 	// +optional
 	KeepUnreferencedFor *metav1.Duration `json:"keepUnreferencedFor,omitempty"`
 }

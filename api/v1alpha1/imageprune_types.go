@@ -34,6 +34,7 @@ type ImagePruneSpec struct {
 	ReportRef PruneReportRef `json:"reportRef"`
 	// clusters of the report to prune in. Default: all.
 	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:items:MaxLength=53
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no MemberCluster can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in bergen"
@@ -43,6 +44,7 @@ type ImagePruneSpec struct {
 	// images of the report to prune, as namespace/name; * matches any characters except
 	// /, as in vmdi-farm/ubuntu-*. Default: all candidates.
 	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:items:MaxLength=320
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+/[-a-z0-9.*]+$`
 	// +listType=set
@@ -57,7 +59,7 @@ type ImagePruneSpec struct {
 	// the image's cluster starts the prune, as in 24h. Default: 24h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="undoWindow must be a duration in hours, minutes and seconds, as in 24h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="undoWindow must be a duration in hours, minutes and seconds, as in 24h, up to 999999h"
 	// +kubebuilder:default="24h"
 	// +optional
 	UndoWindow *metav1.Duration `json:"undoWindow,omitempty"`
@@ -67,7 +69,7 @@ type ImagePruneSpec struct {
 	// ended there. Default: 1h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h, up to 999999h"
 	// +kubebuilder:default="1h"
 	// +optional
 	Deadline *metav1.Duration `json:"deadline,omitempty"`

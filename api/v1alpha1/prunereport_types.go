@@ -9,6 +9,7 @@ import (
 type ImageSelector struct {
 	// namespaces of the images. Default: all.
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="no namespace can have this name, so nothing is selected: it must consist of a-z, 0-9 and -, as in vmdi-farm"
 	// +listType=set
@@ -16,6 +17,7 @@ type ImageSelector struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// names of the images; * matches any characters, as in ubuntu-*. Default: all.
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9.*]+$`
 	// +listType=set
@@ -42,7 +44,7 @@ type PruneReportSpec struct {
 	// it to be a candidate, by its cluster's clock, as in 168h. Default: 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="unreferencedFor must be a duration in hours, minutes and seconds, as in 168h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('0s')",message="unreferencedFor must be a duration in hours, minutes and seconds, as in 168h, up to 999999h"
 	// +optional
 	UnreferencedFor *metav1.Duration `json:"unreferencedFor,omitempty"`
 	// answerDeadline is how long to wait for online clusters that have not answered, as
@@ -50,7 +52,7 @@ type PruneReportSpec struct {
 	// candidates. Default: 10m.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m, up to 999999h"
 	// +optional
 	AnswerDeadline *metav1.Duration `json:"answerDeadline,omitempty"`
 

@@ -28,7 +28,7 @@ alone it takes what the hub knows of it. It writes nothing, but for --probe.
 
 Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 		Example: `  kubectl ot doctor --member-context frankfurt
-  kubectl ot doctor --cluster frankfurt
+  kubectl ot doctor --cluster frankfurt -o junit
   kubectl ot doctor --explain snapshot-class-driver`,
 		Args: cobra.NoArgs,
 	}
@@ -41,7 +41,7 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 	flags.StringVar(&explain, "explain", "", "print what a check looks at, why, and how to mend what it finds")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		if asJUnit = e.output == junit; asJUnit {
-			e.output = ""
+			e.output = "json" // data as well, and known to the root's checks
 		}
 		return cmd.Root().PersistentPreRunE(cmd, args)
 	}

@@ -53,6 +53,7 @@ spec.overrides make an invalid image of the template.`,
 	f.StringVar(&request.Size, "size", "", "size of the disk, as in 24Gi. Default: that of --file, else as before")
 	f.StringVar(&request.TargetNamespace, "target-namespace", "", "namespace of the images in the clusters")
 	f.StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics; '' for all")
+	allowEmpty(cmd, "selector")
 	f.StringSliceVar(&request.Clusters, "clusters", nil, "clusters by name, as in bergen,oslo")
 	f.StringArrayVar(&request.Waves, "wave", nil, "a wave and its clusters, in order, as in canary=ring=canary; may be repeated")
 	f.StringVarP(&flags.manifest, "filename", "f", "", "a FleetDiskImage in YAML that flags are added to; - for standard input")

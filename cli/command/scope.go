@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // scopeFlags are the flags of every command that name one cluster, rather than the fleet.
@@ -28,7 +29,8 @@ func usedScopeFlags(cmd *cobra.Command) []string {
 	return strings.Fields(cmd.Annotations[scopeAnnotation])
 }
 
-// checkScope refuses a flag that names one cluster where the command would go by the whole fleet.
+// checkScope refuses a flag that names one cluster where the command would go by the whole fleet, and
+// a flag without a value where the command would go by its default.
 func (e *environment) checkScope(cmd *cobra.Command) error {
 	used := usedScopeFlags(cmd)
 	for _, name := range scopeFlags {
@@ -39,11 +41,43 @@ func (e *environment) checkScope(cmd *cobra.Command) error {
 			return fmt.Errorf("%s does not use --%s: name clusters with --clusters", cmd.CommandPath(), name)
 		case !slices.Contains(used, name):
 			return fmt.Errorf("%s does not use --%s: leave it out", cmd.CommandPath(), name)
-		case flag.Value.String() == "": // as by a variable of a script that is not set
-			return fmt.Errorf("--%s is empty: give it a name, or leave it out", name)
 		}
 	}
-	return nil
+	return checkEmptyFlags(cmd)
+}
+
+// emptyAnnotation of a flag: its empty value has a meaning that its usage says.
+const emptyAnnotation = "pelotech.ot/may-be-empty"
+
+// allowEmpty declares that an empty value of a flag has a meaning: checkEmptyFlags accepts it.
+func allowEmpty(cmd *cobra.Command, name string) {
+	if err := cmd.Flags().SetAnnotation(name, emptyAnnotation, nil); err != nil {
+		panic(err) // a flag that is not there: a mistake of this program
+	}
+}
+
+// checkEmptyFlags refuses flags that are given an empty value or element, as by a variable of a
+// script that is not set. Invariant: no flag selects more by an empty value than by any other.
+func checkEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if _, allowed := flag.Annotations[emptyAnnotation]; err == nil && !allowed && hasEmptyValue(flag.Value) {
+			what := "a value"
+			if slices.Contains(scopeFlags, flag.Name) {
+				what = "a name"
+			}
+			err = fmt.Errorf("--%s is empty: give it %s, or leave it out", flag.Name, what)
+		}
+	})
+	return err
+}
+
+// hasEmptyValue reports whether a value is empty, or a list that has no element or an empty one.
+func hasEmptyValue(value pflag.Value) bool {
+	isEmpty := func(text string) bool { return strings.TrimSpace(text) == "" }
+	if list, ok := value.(pflag.SliceValue); ok {
+		return len(list.GetSlice()) == 0 || slices.ContainsFunc(list.GetSlice(), isEmpty)
+	}
+	return isEmpty(value.String())
 }
 
 // requireLive refuses --member-context where a command asks the hub unless --live is given.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -67,6 +68,13 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 		"rollout abort ubuntu --cluster lab":               "error: kubectl ot rollout abort does not use --cluster: leave it out\n",
 		"rollout pause ubuntu --live":                      "error: kubectl ot rollout pause does not use --live: leave it out\n",
 		"image retry ubuntu --cluster=":                    "error: --cluster is empty: give it a name, or leave it out\n",
+		"prune approve spring --digest D -y --clusters=":   "error: --clusters is empty: give it a value, or leave it out\n",
+		"prune approve spring --digest D -y --images=":     "error: --images is empty: give it a value, or leave it out\n",
+		"prune report --clusters bergen,":                  "error: --clusters is empty: give it a value, or leave it out\n",
+		"rollout approve ubuntu -y --wave=":                "error: --wave is empty: give it a value, or leave it out\n",
+		"rollout abort ubuntu --back-to=":                  "error: --back-to is empty: give it a value, or leave it out\n",
+		"image publish ubuntu --checksum=":                 "error: --checksum is empty: give it a value, or leave it out\n",
+		"preload ubuntu --selector=":                       "error: --selector is empty: give it a value, or leave it out\n",
 		"image retry ubuntu --member-context lab":          "error: --member-context lab: add --live, which asks the member itself\n",
 	} {
 		t.Run(line, func(t *testing.T) {
@@ -77,6 +85,44 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 			assert.Equal(t, want, errOut.String())
 		})
 	}
+}
+
+// TestEmptyFlagsAreRefused goes through all flags of all commands: an empty value, as of a variable
+// that is not set, would select or change what the default does.
+func TestEmptyFlagsAreRefused(t *testing.T) {
+	root, _ := newCompletedRoot()
+	checked := 0
+	for _, listed := range allCommands(root) {
+		name := strings.TrimPrefix(listed.CommandPath(), "kubectl ot ")
+		flags := listed.LocalFlags()
+		if name == "status" {
+			flags = listed.Flags() // those of every command, once
+		}
+		flags.VisitAll(func(flag *pflag.Flag) {
+			_, isList := flag.Value.(pflag.SliceValue)
+			values := []string{"", " "}
+			switch {
+			case !listed.Runnable(), !isList && flag.Value.Type() != "string", name == "status" && slices.Contains(scopeFlags, flag.Name):
+				return
+			case flag.Value.Type() == "stringSlice":
+				values = append(values, "a,")
+			}
+			for _, value := range values {
+				fresh, _ := newCompletedRoot()
+				cmd, _, err := fresh.Find(strings.Fields(name))
+				require.NoError(t, err, name)
+				require.NoError(t, cmd.ParseFlags([]string{"--" + flag.Name + "=" + value}), "%s --%s", name, flag.Name)
+				err = preRun(cmd)
+				if name == "image publish" && flag.Name == "selector" { // all clusters, as its usage says
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorContains(t, err, "--"+flag.Name+" is empty: give it a value", "%s --%s=%q", name, flag.Name, value)
+				checked++
+			}
+		})
+	}
+	assert.Greater(t, checked, 150)
 }
 
 func TestClusterIsCompletedWhereUsed(t *testing.T) {

@@ -279,6 +279,10 @@ func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 		"retention of too much":            {map[string]any{"retention.keepVersions": int64(11)}, "spec.retention.keepVersions in body should be less than or equal to 10"},
 		"unreferenced without a unit":      {map[string]any{"retention.keepUnreferencedFor": "168"}, unused},
 		"unreferenced for longer than Go":  {map[string]any{"retention.keepUnreferencedFor": "99999999999h"}, "retention.keepUnreferencedFor"},
+		"unreferenced beyond all":          {map[string]any{"retention.keepUnreferencedFor": "9999999h"}, unused + upToMost},
+		"a deadline beyond all":            {map[string]any{"rollout.progressDeadline": "9999999h"}, deadline + upToMost},
+		"a soak beyond all":                {map[string]any{"rollout.minSuccessTime": "9999999h"}, soak + upToMost},
+		"a retry in no cluster":            {map[string]any{"retry": map[string]any{"token": "1", "clusters": []any{}}}, "spec.retry.clusters in body should have at least 1 items"},
 		"another deletion policy":          {map[string]any{"deletionPolicy": "Orphan"}, `Unsupported value: "Orphan": supported values: "Retain", "Delete"`},
 		"an approval of no such wave":      {map[string]any{"approvals": approval("prod")}, noWave},
 		"an approval without any waves":    {map[string]any{"rollout": nil, "approvals": approval("edge")}, noWave},
@@ -290,6 +294,7 @@ func TestInvalidFleetDiskImagesAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := adminClient.Create(t.Context(), newFleetImage(t, test.changes), client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
+			assert.NotContains(t, err.Error(), "conversion error")
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}

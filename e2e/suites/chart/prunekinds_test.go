@@ -142,6 +142,7 @@ const (
 	badAnswer        = "answerDeadline must be a duration of at least 1s in hours, minutes and seconds, as in 10m"
 	badUndoWindow    = "undoWindow must be a duration in hours, minutes and seconds, as in 24h"
 	badDeadline      = "deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h"
+	upToMost         = ", up to 999999h"
 	badScheduleField = "timeZone, suspend and historyLimit need a schedule: set schedule, or remove them"
 )
 
@@ -204,10 +205,21 @@ func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
 		"a window that Go cannot":          {newOwnPrune(t, map[string]any{"undoWindow": "99999999999h"}), "spec.undoWindow"},
 		"a prune's deadline of none":       {newOwnPrune(t, map[string]any{"deadline": "0s"}), badDeadline},
 		"a prune's deadline in days":       {newOwnPrune(t, map[string]any{"deadline": "1d"}), badDeadline},
+		// No entry would mean all: it is what a template of a list that is empty renders.
+		"a prune of no images":     {newOwnPrune(t, map[string]any{"images": []any{}}), "spec.images in body should have at least 1 items"},
+		"a prune of no clusters":   {newOwnPrune(t, map[string]any{"clusters": []any{}}), "spec.clusters in body should have at least 1 items"},
+		"a report of no images":    {newPruneReport(t, map[string]any{"imageSelector.names": []any{}}), "spec.imageSelector.names in body should have at least 1 items"},
+		"a report of no namespace": {newPruneReport(t, map[string]any{"imageSelector.namespaces": []any{}}), "spec.imageSelector.namespaces in body should have at least 1 items"},
+		// Longer than any duration is: these said that a conversion failed.
+		"unreferenced beyond all":      {newPruneReport(t, map[string]any{"unreferencedFor": "9999999h"}), badUnreferenced + upToMost},
+		"an answer beyond all":         {newPruneReport(t, map[string]any{"answerDeadline": "9999999h"}), badAnswer + upToMost},
+		"a window beyond all":          {newOwnPrune(t, map[string]any{"undoWindow": "9999999h"}), badUndoWindow + upToMost},
+		"a prune's deadline in future": {newOwnPrune(t, map[string]any{"deadline": "9999999h"}), badDeadline + upToMost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := adminClient.Create(t.Context(), test.object, client.DryRunAll)
 			require.ErrorContains(t, err, test.says)
+			assert.NotContains(t, err.Error(), "conversion error")
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}

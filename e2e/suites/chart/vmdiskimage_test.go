@@ -32,6 +32,8 @@ func TestUnreferencedImageTTL(t *testing.T) {
 		t.Run("refused "+after, func(t *testing.T) {
 			err := adminClient.Create(t.Context(), newImage(t, map[string]any{"deleteUnreferencedAfter": after}), client.DryRunAll)
 			require.ErrorContains(t, err, "deleteUnreferencedAfter must be a duration of at least 1m in hours, minutes and seconds, as in 72h or 1h30m")
+			require.ErrorContains(t, err, ", up to 999999h")
+			assert.NotContains(t, err.Error(), "conversion error")
 			assert.True(t, apierrors.IsInvalid(err), "%v", err)
 		})
 	}

@@ -22,7 +22,8 @@ func (e *environment) newAcceptCommand() *cobra.Command {
 		Long: `accept shows the key that the hub was sent beside the one that the agent shows in its own
 cluster, and asks. A key that is not the agent's is refused: somebody else has the join token.
 -y accepts without asking, but only where both are known and the same.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot accept frankfurt --member frankfurt",
+		Args:    cobra.ExactArgs(1),
 	}
 	useScopeFlags(cmd, "member-context")
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster, to read what its agent shows")
@@ -68,7 +69,8 @@ func (e *environment) newLeaveCommand() *cobra.Command {
 		Long: `leave removes a member from the hub, in the order in which nothing is made again and in which
 the hub can still remove its plan from the member; then what hub and agent could log in with.
 Images, machines and the agent stay in the cluster.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot leave frankfurt --member frankfurt --dry-run",
+		Args:    cobra.ExactArgs(1),
 	}
 	useScopeFlags(cmd, "member-context")
 	cmd.Flags().StringVar(&request.MemberContext, "member", "", "kubectl context of the cluster; without it, what is to be done there is printed")

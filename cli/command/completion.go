@@ -29,12 +29,15 @@ const (
 )
 
 // addCompletion adds cobra's completion command with install, and what completes names of clusters
-// and images in all commands. It comes after all commands.
+// and images in all commands. It comes after all other commands.
 func (e *environment) addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
 			cmd.Short = "Let the shell complete commands and names: completion install"
+			for _, shell := range cmd.Commands() {
+				shell.Example = render.FormatCommand("  kubectl-ot completion %s", shell.Name())
+			}
 			cmd.AddCommand(e.newCompletionInstallCommand())
 		}
 	}
@@ -211,7 +214,8 @@ func (e *environment) newCompletionInstallCommand() *cobra.Command {
 		Short: "Write kubectl_complete-ot beside this plugin, which kubectl asks",
 		Long: `install writes kubectl_complete-ot beside this plugin. kubectl asks it what may follow kubectl ot,
 wherever its own completion is set up: kubectl completion --help.`,
-		Args: cobra.NoArgs,
+		Example: "  kubectl ot completion install --dir ~/.local/bin",
+		Args:    cobra.NoArgs,
 		RunE: e.run(func(context.Context, []string) error {
 			plugin, err := findPlugin(dir)
 			if err != nil {

@@ -23,7 +23,6 @@ func newCompletedRoot() (*cobra.Command, *bytes.Buffer) {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: "v1.2.3", now: time.Now}
 	root := e.newRoot()
-	e.addCompletion(root)
 	return root, out
 }
 

@@ -42,7 +42,8 @@ func (e *environment) newEventsCommand() *cobra.Command {
 		Short: "What hub and members have recorded of an image or a cluster",
 		Long: `events merges the events of hub and member by their time. With -w it goes on, one line for
 each, until --timeout.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot events ubuntu -w",
+		Args:    cobra.ExactArgs(1),
 	}
 	limit, timeout := 0, time.Duration(0)
 	flags := cmd.PersistentFlags()
@@ -61,11 +62,11 @@ each, until --timeout.`,
 	cmd.RunE = runWith(e.gatherEventsByName)
 	cmd.ValidArgsFunction = e.completeKind(clusterKind, fleetImageKind)
 	useScopeFlags(cmd, scopeFlags...)
-	add := func(use, short string, gather eventGatherer, scope ...string) {
-		cmd.AddCommand(useScopeFlags(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: runWith(gather)}, scope...))
+	add := func(use, short, example string, gather eventGatherer, scope ...string) {
+		cmd.AddCommand(useScopeFlags(&cobra.Command{Use: use, Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: runWith(gather)}, scope...))
 	}
-	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", e.gatherImageEvents, scopeFlags...)
-	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", e.gatherClusterEvents, "live", "member-context")
+	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", "  kubectl ot events image ubuntu --cluster bergen", e.gatherImageEvents, scopeFlags...)
+	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", "  kubectl ot events cluster bergen --live", e.gatherClusterEvents, "live", "member-context")
 	return cmd
 }
 

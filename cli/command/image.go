@@ -45,7 +45,8 @@ func (e *environment) newWaitCommand() *cobra.Command {
 Only a status about the spec as it is now counts. Exit codes: 0 it is so; 1 it failed, or a person
 has to correct something; 3 not by --timeout; 4 it waits for an approval or is paused, which
 --until-hold accepts; 5 clusters are unknown, which --allow-unknown waits for.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot image wait ubuntu --for wave=canary --timeout 2h",
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&goal, "for", rollout.GoalReady, "ready, finished (also a rollout that a person has to correct goes on until then), wave=NAME or in=CLUSTER")
 	e.addWaitFlags(cmd)
@@ -166,7 +167,8 @@ func (e *environment) newWhereCommand() *cobra.Command {
 than the template, and with -o wide, it shows the source and storage class of each, and which
 override they are from; with --cluster, each field. Exit codes: 0; 5 where a cluster that is to have
 it is unknown.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot image where ubuntu -l region=nordics",
+		Args:    cobra.ExactArgs(1),
 	}
 	useScopeFlags(cmd, "cluster")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
@@ -224,7 +226,8 @@ func (e *environment) newRetryCommand() *cobra.Command {
 		Long: `retry writes spec.retry of a FleetDiskImage: its image starts over in the clusters where it has
 failed, or in --cluster alone. With --live, NAME is a VMDiskImage of the member, in the namespace
 of -n, and its annotation pelotech.ot/retry is set.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot image retry ubuntu --cluster bergen",
+		Args:    cobra.ExactArgs(1),
 	}
 	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.retry")

@@ -34,8 +34,9 @@ type joinFlags struct {
 
 func (e *environment) newJoinCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "join",
-		Short: "Let a cluster join the fleet: join push NAME, join pull NAME",
+		Use:     "join",
+		Short:   "Let a cluster join the fleet: join push NAME, join pull NAME",
+		Example: "  kubectl ot join push frankfurt --member frankfurt -- --set image.tag=<version>",
 		Args: func(_ *cobra.Command, args []string) error {
 			return fmt.Errorf("join is followed by push or pull, and the cluster's name: %q is neither", slices.Concat(args, []string{""})[0])
 		},

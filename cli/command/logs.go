@@ -31,7 +31,8 @@ func (e *environment) newLogsCommand() *cobra.Command {
 		Long: `logs prints the log of the importer Pod of an image's newest attempt, in the member of the
 current context, or of --cluster. Where none runs it says so, with what the last failure said, and
 ends with exit code 1.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot logs ubuntu-2.1.0 -n vmdi-farm --cluster bergen -f",
+		Args:    cobra.ExactArgs(1),
 	}
 	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the importer ends")

@@ -32,7 +32,8 @@ func (e *environment) newPreloadCommand() *cobra.Command {
 		Long: `preload shows which clusters would download what, asks, and adds the clusters to the placement of
 the FleetDiskImages: their waves and pace count. With --live the image is created in the one
 cluster itself, beside the hub; the plan takes it over when it places the image there.`,
-		Args: cobra.MinimumNArgs(1),
+		Example: "  kubectl ot preload ubuntu -l region=nordics --dry-run",
+		Args:    cobra.MinimumNArgs(1),
 	}
 	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics")

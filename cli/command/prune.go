@@ -149,10 +149,11 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 
 func (e *environment) newPruneUndoCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "undo NAME",
-		Short: "Take a prune back: what is not deleted yet stays",
-		Long:  `undo keeps every image of an ImagePrune that is not deleted yet. Exit code 1: nothing is left to take back.`,
-		Args:  cobra.ExactArgs(1),
+		Use:     "undo NAME",
+		Short:   "Take a prune back: what is not deleted yet stays",
+		Long:    `undo keeps every image of an ImagePrune that is not deleted yet. Exit code 1: nothing is left to take back.`,
+		Example: "  kubectl ot prune undo spring",
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
@@ -179,10 +180,11 @@ func (e *environment) newPruneUndoCommand() *cobra.Command {
 func (e *environment) newPruneStatusCommand() *cobra.Command {
 	timeout := time.Duration(0)
 	cmd := &cobra.Command{
-		Use:   "status [NAME]",
-		Short: "How far a prune is; without a name, all reports and prunes",
-		Long:  `status of a prune. Exit codes: 0 it goes on, or is done; 1 it failed; 5 it is over, and clusters did not say what became of images.`,
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "status [NAME]",
+		Short:   "How far a prune is; without a name, all reports and prunes",
+		Long:    `status of a prune. Exit codes: 0 it goes on, or is done; 1 it failed; 5 it is over, and clusters did not say what became of images.`,
+		Example: "  kubectl ot prune status spring -w",
+		Args:    cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to watch; exit code 3 after it. Default: until it ends")

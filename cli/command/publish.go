@@ -42,6 +42,8 @@ owns the version, it is refused.
 Exit codes are those of kubectl ot image wait with --wait; else 0 where it is written. A dry run
 ends with 1 where clusters could not begin: they lack a label that an override's url names, or
 spec.overrides make an invalid image of the template.`,
+		Example: `  kubectl ot image publish ubuntu --version 2.1.0 --url https://images.example.com/ubuntu-2.1.0.qcow2 --size 24Gi --wait
+  kubectl ot image publish ubuntu -f ubuntu.yaml --dry-run=server`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()

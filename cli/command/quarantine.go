@@ -22,7 +22,8 @@ func (e *environment) newQuarantineCommand() *cobra.Command {
 		Short: "Cut a member off that you do not trust, and let it take part again",
 		Long: `quarantine cuts a member off at once; it stays a member. --end lets it take part again; in pull
 mode, or after it, once its agent's credentials are revoked.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot quarantine lab --reason 'its disks were stolen'\n  kubectl ot quarantine lab --end",
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for whoever finds it cut off")
 	cmd.Flags().BoolVar(&request.End, "end", false, "end the quarantine")

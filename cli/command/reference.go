@@ -44,7 +44,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	if !cmd.IsAvailableCommand() {
 		return
 	}
-	if cmd.Runnable() {
+	if cmd.Runnable() && !isGroup(cmd) {
 		fmt.Fprintf(b, "\n## %s\n\n%s\n\n```\n%s\n```\n", cmd.CommandPath(), asSentence(cmp.Or(cmd.Long, cmd.Short)), cmd.UseLine())
 		if used := usedScopeFlags(cmd); len(used) > 0 {
 			fmt.Fprintf(b, "\nUses `--%s`.\n", strings.Join(used, "`, `--"))

@@ -51,10 +51,11 @@ func (e *environment) pollRollout(hub *connect.Cluster, name string) pollFunc {
 
 func (e *environment) newRolloutStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "status NAME",
-		Short: "How far a rollout is",
-		Long:  `status shows a rollout. Exit codes: 0 it has succeeded; 1 it failed or is stalled; 3 it goes on; 4 it waits for a person; 5 for clusters that are offline.`,
-		Args:  cobra.ExactArgs(1),
+		Use:     "status NAME",
+		Short:   "How far a rollout is",
+		Long:    `status shows a rollout. Exit codes: 0 it has succeeded; 1 it failed or is stalled; 3 it goes on; 4 it waits for a person; 5 for clusters that are offline.`,
+		Example: "  kubectl ot rollout status ubuntu",
+		Args:    cobra.ExactArgs(1),
 	}
 	e.addWatchFlag(cmd)
 	e.addWaitFlags(cmd)
@@ -64,10 +65,11 @@ func (e *environment) newRolloutStatusCommand() *cobra.Command {
 
 func (e *environment) newRolloutWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "watch NAME",
-		Short: "Watch a rollout until it has ended or waits for a person",
-		Long:  `watch is status -w: it ends with the rollout, or where that waits for a person. Exit codes as status, and 3 after --timeout.`,
-		Args:  cobra.ExactArgs(1),
+		Use:     "watch NAME",
+		Short:   "Watch a rollout until it has ended or waits for a person",
+		Long:    `watch is status -w: it ends with the rollout, or where that waits for a person. Exit codes as status, and 3 after --timeout.`,
+		Example: "  kubectl ot rollout watch ubuntu --timeout 2h",
+		Args:    cobra.ExactArgs(1),
 	}
 	e.addWaitFlags(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error { return e.showRollout(ctx, args[0], true) })
@@ -83,7 +85,7 @@ func (e *environment) showRollout(ctx context.Context, name string, watching boo
 }
 
 func (e *environment) newHistoryCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "history NAME", Short: "The versions that a FleetDiskImage remembers, and whether one can go back to them", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "history NAME", Short: "The versions that a FleetDiskImage remembers, and whether one can go back to them", Example: "  kubectl ot rollout history ubuntu", Args: cobra.ExactArgs(1)}
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
 		if err != nil {
@@ -206,9 +208,10 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 
 func (e *environment) newPauseCommand(pause bool) *cobra.Command {
 	reason, force := "", false
-	cmd := &cobra.Command{Use: "resume NAME", Short: "Let a paused rollout go on", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "resume NAME", Short: "Let a paused rollout go on", Example: "  kubectl ot rollout resume ubuntu", Args: cobra.ExactArgs(1)}
 	if pause {
 		cmd.Use, cmd.Short = "pause NAME [-m REASON]", "Start no more clusters; those in progress go on to their end"
+		cmd.Example = "  kubectl ot rollout pause ubuntu -m 'the guests lose their clock'"
 		cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for others")
 	}
 	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.rollout.paused")
@@ -237,7 +240,8 @@ func (e *environment) newAbortCommand() *cobra.Command {
 a former version is wanted again by the template and overrides that the status has recorded of it:
 no other cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
 downloaded.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot rollout abort ubuntu --back-to 2.0.0 -m 'it does not boot'",
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&backTo, "back-to", "", "a version that kubectl ot rollout history lists")
 	cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for others")
@@ -279,7 +283,8 @@ who gave it; exit code 0. One of a version that has changed meanwhile is refused
 
 Where spec.overrides or labels give clusters other sources than the template's, the approval names
 them: another source waits for another approval.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  kubectl ot rollout approve ubuntu --wave production --version 2.1.0",
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringSliceVar(&waves, "wave", nil, "the wave; may be repeated. Default: the one that waits")
 	cmd.Flags().BoolVar(&all, "all-waves", false, "every wave that needs approval")

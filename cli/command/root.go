@@ -60,7 +60,6 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 	context.AfterFunc(ctx, stop) // a second ctrl-C ends what does not look at the first
 	e := &environment{IOStreams: streams, Flags: connect.NewFlags(), version: version, now: time.Now, interrupted: ctx.Done()}
 	root := e.newRoot()
-	e.addCompletion(root)
 	root.SetArgs(args)
 	defer e.closeReadAPI()
 	err := root.ExecuteContext(ctx)
@@ -114,7 +113,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
 	root.AddCommand(
-		e.newStatusCommand(),
+		e.newStatusCommand("kubectl ot status"),
 		e.newFleetCommand(),
 		e.newTreeCommand(),
 		e.newGetCommand(),
@@ -133,6 +132,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newSupportBundleCommand(),
 		newReferenceCommand(root),
 	)
+	e.addCompletion(root)
+	finishCommands(root)
 	return root
 }
 

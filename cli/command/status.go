@@ -13,18 +13,19 @@ import (
 // newFleetCommand has status once more, as kubectl ot fleet status.
 func (e *environment) newFleetCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "fleet", Short: "The fleet as a whole", Args: cobra.NoArgs}
-	cmd.AddCommand(e.newStatusCommand())
+	cmd.AddCommand(e.newStatusCommand("kubectl ot fleet status"))
 	return cmd
 }
 
-func (e *environment) newStatusCommand() *cobra.Command {
+func (e *environment) newStatusCommand(path string) *cobra.Command {
 	selector := ""
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "How the fleet is, what moves, what needs a person, what can go",
 		Long: `status shows the fleet on one screen. Exit codes: 0 all is well; 1 something failed;
 5 clusters are unknown, which --allow-unknown accepts.`,
-		Args: cobra.NoArgs,
+		Example: "  " + path + " -l region=nordics -w",
+		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown and all others are well")

@@ -37,6 +37,7 @@ the output is no terminal, and with --once, it is a table.
 
 Keys:
   ` + strings.Join(top.Keys, "\n  "),
+		Example:   "  kubectl ot top clusters -l region=nordics --once",
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: names,
 	}

@@ -32,7 +32,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "rollout NAME", Short: "A FleetDiskImage, its waves and their clusters", Args: cobra.ExactArgs(1),
+			Use: "rollout NAME", Short: "A FleetDiskImage, its waves and their clusters", Example: "  kubectl ot tree rollout ubuntu", Args: cobra.ExactArgs(1),
 			RunE: e.run(func(ctx context.Context, args []string) error {
 				hub, err := e.ConnectHub()
 				if err != nil {
@@ -47,7 +47,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			}),
 		},
 		useScopeFlags(&cobra.Command{
-			Use: "image NAME", Short: "A VMDiskImage of a member, its storage, and what holds it", Args: cobra.ExactArgs(1),
+			Use: "image NAME", Short: "A VMDiskImage of a member, its storage, and what holds it", Example: "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", Args: cobra.ExactArgs(1),
 			RunE: e.run(func(ctx context.Context, args []string) error {
 				member, err := e.ConnectMember(e.cluster)
 				if err != nil {
@@ -61,7 +61,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			}),
 		}, scopeFlags...),
 		useScopeFlags(&cobra.Command{
-			Use: "machine NAME", Short: "A VirtualMachine of a member, its image and its disks", Args: cobra.ExactArgs(1),
+			Use: "machine NAME", Short: "A VirtualMachine of a member, its image and its disks", Example: "  kubectl ot tree machine web-1 -n shop --cluster bergen", Args: cobra.ExactArgs(1),
 			RunE: e.run(func(ctx context.Context, args []string) error {
 				member, err := e.ConnectMember(e.cluster)
 				if err != nil {

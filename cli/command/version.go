@@ -20,7 +20,8 @@ func (e *environment) newVersionCommand() *cobra.Command {
 		Long: `version shows the versions of this plugin, the hub and its members' agents. Exit codes: 0 they
 work together; 1 some are too far apart; 2 the hub is not reached, which --client does not need;
 5 the hub's version is unknown.`,
-		Args: cobra.NoArgs,
+		Example: "  kubectl ot version --client",
+		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "this plugin's version only")
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {

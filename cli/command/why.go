@@ -37,16 +37,16 @@ still waits; 4 a person has to act; 5 it is not known.`,
 		Args: cobra.NoArgs,
 	}
 	for _, of := range []struct {
-		use, short string
-		scope      []string
-		explain    func(ctx context.Context, name string) (answer, error)
+		use, short, example string
+		scope               []string
+		explain             func(ctx context.Context, name string) (answer, error)
 	}{
-		{"image NAME", "An image of one cluster: its place in the queue", scopeFlags, e.whyImage},
-		{"machine NAME", "A machine, its image and its disks", scopeFlags, e.whyMachine},
-		{"rollout NAME", "A FleetDiskImage and its waves", nil, e.whyRollout},
-		{"cluster NAME", "A MemberCluster", nil, e.whyCluster},
+		{"image NAME", "An image of one cluster: its place in the queue", "  kubectl ot why image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", scopeFlags, e.whyImage},
+		{"machine NAME", "A machine, its image and its disks", "  kubectl ot why machine web-1 -n shop --cluster bergen --live", scopeFlags, e.whyMachine},
+		{"rollout NAME", "A FleetDiskImage and its waves", "  kubectl ot why rollout ubuntu -w", nil, e.whyRollout},
+		{"cluster NAME", "A MemberCluster", "  kubectl ot why cluster bergen", nil, e.whyCluster},
 	} {
-		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Args: cobra.ExactArgs(1)}, of.scope...)
+		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		timeout := sub.Flags().Duration("timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {

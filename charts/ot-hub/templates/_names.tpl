@@ -16,6 +16,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{/*
+The chart's labels and those of a value. Of one key the chart's counts: selectors go by it, and a
+key that is there twice is refused.
+*/}}
+{{- define "ot-hub.labelsWith" -}}
+{{- toYaml (merge (include "ot-hub.labels" (index . 0) | fromYaml) (index . 1 | default dict)) }}
+{{- end }}
+
+{{/*
 The image. global.imageRegistry takes the place of all up to the first slash.
 */}}
 {{- define "ot-hub.image" -}}

@@ -145,6 +145,6 @@ func TestPipelinesPage(t *testing.T) {
 		job := newPipelineJob(t, env...)
 		_, code := job.run(t, fill(step.Script))
 		assert.Equal(t, 0, code)
-		assert.Equal(t, "Succeeded", strings.TrimSpace(job.read(t, "phase")))
+		assert.Equal(t, "Succeeded", job.read(t, "phase"), "a result of a task has no line break")
 	})
 }

@@ -182,12 +182,8 @@ it is unknown.`,
 		if err != nil {
 			return err
 		}
-		selected, err := connect.ParseSelector(selector)
+		members, err := hub.ListMembers(ctx, selector)
 		if err != nil {
-			return err
-		}
-		var members v1alpha1.MemberClusterList
-		if err := hub.List(ctx, &members, selected); err != nil {
 			return err
 		}
 		placement, err := rollout.NewPlacement(&img.Spec.Placement)
@@ -199,8 +195,8 @@ it is unknown.`,
 			return err
 		}
 		code := exit.Yes
-		for i := range members.Items {
-			m := &members.Items[i]
+		for i := range members {
+			m := &members[i]
 			if e.cluster != "" && m.Name != e.cluster {
 				continue
 			}

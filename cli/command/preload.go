@@ -124,16 +124,12 @@ func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, n
 			found = append(found, img)
 		}
 	}
-	selected, err := connect.ParseSelector(selector)
+	members, err := hub.ListMembers(ctx, selector)
 	if err != nil {
 		return nil, nil, err
 	}
-	var members v1alpha1.MemberClusterList
-	if err := hub.List(ctx, &members, selected); err != nil {
-		return nil, nil, err
-	}
-	for i := range members.Items {
-		m := &members.Items[i]
+	for i := range members {
+		m := &members[i]
 		if e.cluster != "" && m.Name != e.cluster {
 			continue
 		}

@@ -49,12 +49,8 @@ func (e *environment) newStatusCommand(path string) *cobra.Command {
 }
 
 func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, selector string) (status.Snapshot, error) {
-	selected, err := connect.ParseSelector(selector)
+	members, err := hub.ListMembers(ctx, selector)
 	if err != nil {
-		return status.Snapshot{}, err
-	}
-	var members v1alpha1.MemberClusterList
-	if err := hub.List(ctx, &members, selected); err != nil {
 		return status.Snapshot{}, err
 	}
 	var images v1alpha1.FleetDiskImageList
@@ -65,7 +61,7 @@ func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, se
 	if err := hub.List(ctx, &reports); err != nil {
 		return status.Snapshot{}, err
 	}
-	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members.Items, Images: images.Items, Reports: reports.Items, Selected: selector != ""}
+	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members, Images: images.Items, Reports: reports.Items, Selected: selector != ""}
 	s.Unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) (err error) {
 		s.Summary, err = api.Summary(ctx)
 		return err

@@ -109,21 +109,20 @@ func (e *environment) gatherTop(selector string) (poll func(context.Context) (to
 	if err != nil {
 		return nil, nil, err
 	}
-	selected, err := connect.ParseSelector(selector)
-	if err != nil {
+	if _, err := connect.ParseSelector(selector); err != nil {
 		return nil, nil, err
 	}
 	// Screens are opened while this polls: each has a connection to the read API of its own.
 	own := *e
-	return func(ctx context.Context) (top.Snapshot, error) { return own.gatherActivities(ctx, hub, selected) }, own.closeReadAPI, nil
+	return func(ctx context.Context) (top.Snapshot, error) { return own.gatherActivities(ctx, hub, selector) }, own.closeReadAPI, nil
 }
 
 // gatherActivities reads what members have reported: of their ClusterReports, which administrators
 // may read, else of the read API.
-func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster, selected client.ListOption) (top.Snapshot, error) {
+func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster, selector string) (top.Snapshot, error) {
 	s := top.Snapshot{Now: e.now()}
-	members := &v1alpha1.MemberClusterList{}
-	if err := hub.List(ctx, members, selected); err != nil {
+	members, err := hub.ListMembers(ctx, selector)
+	if err != nil {
 		return s, err
 	}
 	activities, err := e.listActivities(ctx, hub)
@@ -136,8 +135,8 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 			return s, err
 		}
 	}
-	for i := range members.Items {
-		m := &members.Items[i]
+	for i := range members {
+		m := &members[i]
 		if e.cluster != "" && m.Name != e.cluster {
 			continue
 		}

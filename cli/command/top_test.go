@@ -70,12 +70,10 @@ func serveTransfers(t *testing.T) *connect.ReadAPI {
 func TestTopWithoutReports(t *testing.T) {
 	lists := 0
 	hub := newViewersHub(&lists)
-	all, err := connect.ParseSelector("")
-	require.NoError(t, err)
 	e, _, _ := newTestEnvironment("")
 	e.api = serveTransfers(t)
 	for range 2 {
-		s, err := e.gatherActivities(t.Context(), hub, all)
+		s, err := e.gatherActivities(t.Context(), hub, "")
 		require.NoError(t, err)
 		require.Len(t, s.Clusters, 3)
 		assert.Len(t, s.Clusters[0].Listed.Running, 1)
@@ -89,6 +87,20 @@ func TestTopWithoutReports(t *testing.T) {
 	e, _, _ = newTestEnvironment("")
 	e.Flags = connect.NewFlags()
 	hub.Config.Impersonate.UserName = "anna" // whom the read API does not know
-	_, err = e.gatherActivities(t.Context(), hub, all)
+	_, err := e.gatherActivities(t.Context(), hub, "")
 	require.ErrorContains(t, err, "you may not list ClusterReports. From the hub's kinds alone, without its read API")
+}
+
+// What is shown of no cluster must not pass for what is known of the fleet.
+func TestSelectorOfNoClusterIsRefused(t *testing.T) {
+	lists := 0
+	hub := newViewersHub(&lists)
+	e, _, _ := newTestEnvironment("")
+	for name, gather := range map[string]func() error{
+		"status":  func() error { _, err := e.gatherStatus(t.Context(), hub, "region=nordisc"); return err },
+		"top":     func() error { _, err := e.gatherActivities(t.Context(), hub, "region=nordisc"); return err },
+		"preload": func() error { _, _, err := e.gatherPreload(t.Context(), hub, nil, "region=nordisc"); return err },
+	} {
+		require.EqualError(t, gather(), "-l region=nordisc: selects no cluster of the fleet", name)
+	}
 }

@@ -197,6 +197,23 @@ func ParseSelector(text string) (client.MatchingLabelsSelector, error) {
 	return client.MatchingLabelsSelector{Selector: selector}, nil
 }
 
+// ListMembers lists the MemberClusters that -l selects; empty selects all. A selector that selects none
+// is an error: what is said of the fleet would be said of no cluster.
+func (c *Cluster) ListMembers(ctx context.Context, selector string) ([]v1alpha1.MemberCluster, error) {
+	selected, err := ParseSelector(selector)
+	if err != nil {
+		return nil, err
+	}
+	var members v1alpha1.MemberClusterList
+	if err := c.List(ctx, &members, selected); err != nil {
+		return nil, err
+	}
+	if len(members.Items) == 0 && selector != "" {
+		return nil, fmt.Errorf("-l %s: selects no cluster of the fleet", selector)
+	}
+	return members.Items, nil
+}
+
 // ParseLabelSelector parses -l for a field of a spec; empty selects all.
 func ParseLabelSelector(text string) (*metav1.LabelSelector, error) {
 	selector, err := ParseSelector(text)

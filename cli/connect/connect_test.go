@@ -75,6 +75,42 @@ func TestParseLabelSelector(t *testing.T) {
 }
 
 // Each page is its own: neither objects nor the continuation of the one before remain.
+func TestListMembers(t *testing.T) {
+	member := func(name, region string) *v1alpha1.MemberCluster {
+		return &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"region": region}}}
+	}
+	full := &connect.Cluster{Client: fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(member("bergen", "nordics"), member("kiel", "dach")).Build()}
+	empty := &connect.Cluster{Client: fake.NewClientBuilder().WithScheme(connect.Scheme).Build()}
+	for name, test := range map[string]struct {
+		hub      *connect.Cluster
+		selector string
+		want     []string
+		wantErr  string
+	}{
+		"all":              {hub: full, want: []string{"bergen", "kiel"}},
+		"some":             {hub: full, selector: "region=nordics", want: []string{"bergen"}},
+		"none":             {hub: full, selector: "region=nordisc", wantErr: "-l region=nordisc: selects no cluster of the fleet"},
+		"an empty fleet":   {hub: empty},
+		"none of no fleet": {hub: empty, selector: "region=nordics", wantErr: "-l region=nordics: selects no cluster of the fleet"},
+		"no such selector": {hub: full, selector: "region=", want: nil, wantErr: "-l region=: selects no cluster of the fleet"},
+		"not a selector":   {hub: full, selector: "=", wantErr: "-l =: must be a label selector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			members, err := test.hub.ListMembers(t.Context(), test.selector)
+			if test.wantErr != "" {
+				require.ErrorContains(t, err, test.wantErr)
+				return
+			}
+			require.NoError(t, err)
+			var names []string
+			for i := range members {
+				names = append(names, members[i].Name)
+			}
+			require.Equal(t, test.want, names)
+		})
+	}
+}
+
 func TestListKeepsPagesApart(t *testing.T) {
 	const perPage, pages = 3, 3
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -136,6 +136,13 @@ func (f *Flags) configOf(context string, isHub bool) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("context %s: %w", orCurrent(context), describeEmpty(err))
 	}
+	// Where nothing names a server, clientcmd takes the default of kubectl for one.
+	if context == "" && value(of.APIServer) == "" && restConfig.Host == defaultServer {
+		if len(config.Contexts) > 0 {
+			return nil, errors.New("the kubeconfig has no current context: name one with --context, or choose one by kubectl config use-context")
+		}
+		return nil, errNoKubeconfig
+	}
 	return tune(restConfig), nil
 }
 
@@ -165,10 +172,15 @@ func orCurrent(context string) string {
 	return context
 }
 
+// defaultServer is what clientcmd connects to where there is neither a kubeconfig nor a server.
+const defaultServer = "http://localhost:8080"
+
+var errNoKubeconfig = errors.New("there is no kubeconfig: set KUBECONFIG or --kubeconfig")
+
 // describeEmpty says what to do where there is no kubeconfig at all.
 func describeEmpty(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("there is no kubeconfig: set KUBECONFIG or --kubeconfig")
+		return errNoKubeconfig
 	}
 	return err
 }

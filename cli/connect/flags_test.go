@@ -3,6 +3,7 @@ package connect_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -88,6 +89,30 @@ func TestMemberContext(t *testing.T) {
 	require.ErrorContains(t, err, "name the cluster's with --member-context")
 	_, _, err = connectMember("kiel", "")
 	require.ErrorContains(t, err, "the kubeconfig has no context kiel")
+}
+
+// clientcmd takes localhost:8080 for a server where nothing names one.
+func TestWithoutKubeconfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	connectBy := func(text, server string) error {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		t.Setenv("KUBECONFIG", path)
+		f := connect.NewFlags()
+		*f.APIServer = server
+		_, err := f.ConnectHub()
+		return err
+	}
+	const empty = "apiVersion: v1\nkind: Config\n"
+	require.EqualError(t, connectBy(empty, ""), "there is no kubeconfig: set KUBECONFIG or --kubeconfig")
+	require.ErrorContains(t, connectBy(strings.Replace(kubeconfig, "current-context: bergen", "", 1), ""), "the kubeconfig has no current context: name one with --context")
+	require.NoError(t, connectBy(empty, "http://localhost:8080"), "a proxy that is named")
+	require.NoError(t, connectBy(kubeconfig, ""))
+
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	_, err := connect.NewFlags().ConnectHub()
+	require.EqualError(t, err, "there is no kubeconfig: set KUBECONFIG or --kubeconfig")
+	_, err = connect.NewFlags().ConnectMember("")
+	require.EqualError(t, err, "there is no kubeconfig: set KUBECONFIG or --kubeconfig")
 }
 
 func TestReadAPIKnowsNoImpersonation(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -96,7 +97,14 @@ func NewShow(s ShowSnapshot) (*Show, error) {
 	}
 	sources := inForce.KeySources(policy.Member{Name: name, Labels: labels})
 	for _, key := range slices.Sorted(maps.Keys(data)) {
-		show.Keys = append(show.Keys, Key{Name: key, Value: data[key], From: cmp.Or(sources[key], "default")})
+		from := cmp.Or(sources[key], fromDefault)
+		if key == apipolicy.KeyFleetSources { // which no override can set
+			from = policy.SourceDefault
+		}
+		show.Keys = append(show.Keys, Key{Name: key, Value: data[key], From: from})
+	}
+	if _, grants := data[apipolicy.KeySafeConcurrency]; grants { // the hub shares the fleet's budget by weight
+		show.Keys = append(show.Keys, Key{Name: policy.KeyWeight, Value: fmt.Sprint(inForce.MemberWeight(name, labels)), From: cmp.Or(sources[policy.KeyWeight], fromDefault)})
 	}
 	if s.Member == nil {
 		show.addFleet(s, inForce)
@@ -112,9 +120,25 @@ func NewShow(s ShowSnapshot) (*Show, error) {
 
 // addFleet adds the keys that are for the whole fleet, and where policies come from.
 func (show *Show) addFleet(s ShowSnapshot, inForce *policy.Policy) {
-	for _, key := range []string{policy.KeyFleetConcurrency, policy.KeyGrantDuration, policy.KeyExcessTolerance} {
-		if value, set := s.InForce[key]; set {
-			show.Keys = append(show.Keys, Key{key, strings.TrimSpace(value), policy.SourceDefault})
+	// What members get of these keys lacks what is for the whole fleet, such as the concurrency of sources.
+	for _, key := range []string{apipolicy.KeyWindows, apipolicy.KeyFleetSources} {
+		show.Keys = slices.DeleteFunc(show.Keys, func(k Key) bool { return k.Name == key })
+	}
+	budget := inForce.Budget(s.Now)
+	for _, key := range policy.Keys() {
+		if !key.FleetOnly && key.Name != apipolicy.KeyWindows || key.Name == policy.KeyOverrides {
+			continue
+		}
+		value, set := s.InForce[key.Name]
+		switch {
+		case set && strings.TrimSpace(value) != "":
+			show.Keys = append(show.Keys, Key{key.Name, formatValue(value), policy.SourceDefault})
+		case key.Name == policy.KeyFleetConcurrency:
+			show.Keys = append(show.Keys, Key{key.Name, "none", fromDefault})
+		case key.Name == policy.KeyExcessTolerance && budget != nil: // at most attemptTimeout
+			show.Keys = append(show.Keys, Key{key.Name, budget.ExcessTolerance.String(), fromDefault})
+		case key.Default != "":
+			show.Keys = append(show.Keys, Key{key.Name, formatValue(key.Default), fromDefault})
 		}
 	}
 	counts := map[string]int{}
@@ -125,6 +149,22 @@ func (show *Show) addFleet(s ShowSnapshot, inForce *policy.Policy) {
 	for _, source := range slices.Sorted(maps.Keys(counts)) {
 		show.Overrides = append(show.Overrides, Override{source, counts[source]})
 	}
+}
+
+// fromDefault is where keys come from that nothing sets.
+const fromDefault = "default"
+
+// formatValue returns the value of a key as those of members are formatted, and a list, which may have
+// several lines, as JSON in one.
+func formatValue(value string) string {
+	value = strings.TrimSpace(value)
+	if d, err := time.ParseDuration(value); err == nil && d > 0 {
+		return d.String()
+	}
+	if text, err := yaml.YAMLToJSON([]byte(value)); err == nil && strings.HasPrefix(string(text), "[") {
+		return string(text)
+	}
+	return value
 }
 
 // findProblems returns why the ConfigMap is not in force.

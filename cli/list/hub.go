@@ -49,10 +49,10 @@ func NewClusters(now time.Time, q Query) (*List[Cluster], error) { return newLis
 
 // NewCluster returns the row of a MemberCluster.
 func NewCluster(m *v1alpha1.MemberCluster) Cluster {
-	st := &m.Status
+	st, failed := &m.Status, m.Status.CountFailedImages()
 	c := Cluster{Name: m.Name, State: "Ready", Slots: st.SlotsUsed, Budget: st.Budget, LastReport: st.LastReport}
 	if st.Images != nil {
-		c.Queued, c.Ready, c.Failed = &st.Images.Queued, &st.Images.Ready, &st.Images.Failed
+		c.Queued, c.Ready, c.Failed = &st.Images.Queued, &st.Images.Ready, &failed
 	}
 	if st.Policy != nil {
 		c.Policy = st.Policy.Source
@@ -60,6 +60,8 @@ func NewCluster(m *v1alpha1.MemberCluster) Cluster {
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status != metav1.ConditionTrue {
 		c.State, c.Message = ready.Reason, ready.Message
+	} else if failed > 0 {
+		c.State, c.Message = string(readapi.MemberFailing), render.Count(failed, "failed image")
 	}
 	switch {
 	case m.Spec.Quarantine != nil:

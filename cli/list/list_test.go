@@ -92,6 +92,15 @@ func TestClusters(t *testing.T) {
 	}
 }
 
+// A cluster whose conditions are all well and whose images failed is not Ready.
+func TestFailingCluster(t *testing.T) {
+	c := list.NewCluster(newMember("lab", func(m *v1alpha1.MemberCluster) { m.Status.Images.Failed = 5 }))
+	assert.Equal(t, "Failing", c.State)
+	assert.Equal(t, "5 failed images", c.Message)
+	listed := list.NewCluster(newMember("lab", func(m *v1alpha1.MemberCluster) { m.Status.Failing = make([]v1alpha1.ImageSummary, 1) }))
+	assert.Equal(t, "1 failed image", listed.Message, "the list is newer than the counts")
+}
+
 func TestWrongQueries(t *testing.T) {
 	_, err := list.NewClusters(now, list.Query{SortBy: "colour"})
 	require.ErrorContains(t, err, "--sort-by colour: must be one of failed, name, queued, report")

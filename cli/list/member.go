@@ -31,7 +31,7 @@ type Image struct {
 var imageKind = kind[Image]{
 	name: "Image", noun: "image",
 	columns: []render.Column{
-		{Title: "CLUSTER", Drop: 4}, {Title: "IMAGE", Elastic: true, Min: 14}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "MACHINES", Right: true, Drop: 2}, {Title: "BYTES", Right: true, Drop: 1},
+		{Title: "CLUSTER", Elastic: true, Min: 8}, {Title: "IMAGE", Elastic: true, Min: 14}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "MACHINES", Right: true, Drop: 2}, {Title: "BYTES", Right: true, Drop: 1},
 		{Title: "ATTEMPTS", Right: true, Drop: 3}, {Title: "SOURCE", Wide: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Image) int{

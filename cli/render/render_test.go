@@ -87,6 +87,22 @@ func TestHostileTexts(t *testing.T) {
 	})
 }
 
+// Errors and logs of others have tabs, which move the cursor forward only.
+func TestPrintableKeepsLinesAndTabs(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                  "",
+		"a\tb\n\tc\n":       "a\tb\n\tc\n",
+		"\t\n\n\t":          "\t\n\n\t",
+		"a\x1b[2J\tb\rc\n":  "a\ufffd[2J\tb\ufffdc\n",
+		"\u202e\ta\u2028\v": "\ufffd\ta\ufffd\ufffd",
+	} {
+		assert.Equal(t, want, render.Printable(text), "%q", text)
+	}
+	p := &render.Page{}
+	p.Line(render.Text("a\tb"))
+	assert.Equal(t, "a\ufffdb\n", render.Print(p, render.Options{}), "columns of a screen are counted in cells")
+}
+
 func TestColorOnlyWhereWanted(t *testing.T) {
 	p := &render.Page{}
 	p.Lines(render.Failed.With("lab NotFound"))

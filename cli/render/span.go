@@ -138,13 +138,17 @@ func printable(text string) string {
 	}, text)
 }
 
-// Printable returns a message that is safe to print; its line breaks stay.
+// Printable returns a message that is safe to print; its line breaks and tabs stay: neither moves the
+// cursor back.
 func Printable(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = printable(lines[i])
+	var b strings.Builder
+	for part := range strings.SplitAfterSeq(text, "\n") {
+		for cell := range strings.SplitAfterSeq(part, "\t") {
+			kept := strings.TrimRight(cell, "\n\t")
+			b.WriteString(printable(kept) + cell[len(kept):])
+		}
 	}
-	return strings.Join(lines, "\n")
+	return b.String()
 }
 
 // text returns what is shown of a span.

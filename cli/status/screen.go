@@ -19,16 +19,18 @@ func (st *Status) Draw(p *render.Page) {
 	if st.Command != "" {
 		p.Line(render.Text("No cluster has joined yet. Let one join:"))
 		p.Command(st.Command)
-		return
+	} else {
+		p.Line(st.clusterLine()...)
 	}
-	p.Line(st.clusterLine()...)
 	if st.PolicyProblem != "" {
 		p.Lines(append(render.Line{render.Text("  ")}, render.Failed.With("the policy is not in force: %s", st.PolicyProblem)...))
 	}
 	if st.PolicyUnread {
 		p.Line(render.Text("  The hub has not read the policy yet."))
 	}
-	st.drawSlots(p)
+	if st.Command == "" {
+		st.drawSlots(p)
+	}
 	st.drawRollouts(p)
 	st.drawFailed(p)
 	if c := st.Prunable; c != nil && c.Images > 0 {

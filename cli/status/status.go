@@ -172,13 +172,9 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	if ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		c.Message, c.Since = ready.Message, &ready.LastTransitionTime
 	}
-	// The counts are of the report's root, the list is of its pages: either may be newer.
-	failed := int32(len(m.Status.Failing))
-	if m.Status.Images != nil {
-		failed = max(failed, m.Status.Images.Failed)
-		if m.Status.SilentSince == nil {
-			st.Slots.Queued += m.Status.Images.Queued
-		}
+	failed := m.Status.CountFailedImages()
+	if m.Status.Images != nil && m.Status.SilentSince == nil {
+		st.Slots.Queued += m.Status.Images.Queued
 	}
 	into := &st.Clusters.NotReady
 	switch {

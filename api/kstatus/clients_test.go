@@ -135,7 +135,7 @@ func TestMessagesOfClients(t *testing.T) {
 	health := loadHealthScript(t)
 	images := readGoldens(t, "FleetDiskImage")
 	for name, want := range map[string]string{
-		"MaxFailures": "See status.failing", "AwaitingApproval": "kubectl patch fdi", "Paused": "spec.rollout.paused", "AwaitingClusters": "in progress", "RolledOut": "have images/",
+		"MaxFailures": "See status.failing", "AwaitingApproval": "kubectl patch fdi", "Paused": "spec.rollout.paused", "AwaitingClusters": "in progress", "RolledOut": "has images/",
 	} {
 		assert.Contains(t, health.check(t, images[name]).message, want, name)
 	}

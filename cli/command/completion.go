@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -36,7 +37,7 @@ func (e *environment) addCompletion(root *cobra.Command) {
 		if cmd.Name() == "completion" {
 			cmd.Short = "Let the shell complete commands and names: completion install"
 			for _, shell := range cmd.Commands() {
-				shell.Example = render.FormatCommand("  kubectl-ot completion %s", shell.Name())
+				shell.Example = shellword.FormatCommand("  kubectl-ot completion %s", shell.Name())
 			}
 			cmd.AddCommand(e.newCompletionInstallCommand())
 		}

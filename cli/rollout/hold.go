@@ -78,10 +78,10 @@ func SetPaused(img *v1alpha1.FleetDiskImage, paused bool, by, reason string) *Ac
 	case !paused && !img.Spec.Rollout.Paused:
 		a.Done = "it is not paused"
 	case paused:
-		a.Done = fmt.Sprintf("paused: %s in progress go on to their end, %d do not begin", render.Count(a.Moving, "cluster"), a.ToApply)
+		a.Done = fmt.Sprintf("paused: %s, %s", describeMoving(a.Moving), describeKept(a.ToApply))
 		a.Command = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)
 	default:
-		a.Done = fmt.Sprintf("resumed: %s begin as their turn comes", render.Count(a.ToApply, "cluster"))
+		a.Done = fmt.Sprintf("resumed: %s", describeNext(a.ToApply))
 	}
 	if img.Spec.Rollout.Paused == paused {
 		return a
@@ -132,7 +132,7 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 		}
 		a := newAction(img)
 		a.BackTo, a.FromVersion = backTo, img.Spec.Version
-		a.Done = fmt.Sprintf("version %s is wanted again: of %s, %s in progress go on to their end, and %d do not begin", backTo, img.Spec.Version, render.Count(a.Moving, "cluster"), a.ToApply)
+		a.Done = fmt.Sprintf("version %s is wanted again: of %s, %s, and %s", backTo, img.Spec.Version, describeMoving(a.Moving), describeKept(a.ToApply))
 		a.Notes = append(a.Notes, fmt.Sprintf("%s stays where it is, and clusters that have %s download nothing", img.Spec.Version, backTo))
 		if !equality.Semantic.DeepEqual(formerOverrides, img.Spec.Overrides) && len(formerOverrides)+len(img.Spec.Overrides) > 0 {
 			a.Notes = append(a.Notes, fmt.Sprintf("spec.overrides become those of %s again: %s instead of %d", backTo, render.Count(len(formerOverrides), "override"), len(img.Spec.Overrides)))
@@ -305,4 +305,25 @@ func RetryImage(img *v1alpha1.VMDiskImage) *Action {
 		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s", img.Status.Phase, img.Status.Reason))
 	}
 	return a
+}
+
+func describeMoving(n int32) string {
+	if n == 1 {
+		return "1 cluster in progress goes on to its end"
+	}
+	return render.Count(n, "cluster") + " in progress go on to their end"
+}
+
+func describeKept(n int32) string {
+	if n == 1 {
+		return "1 does not begin"
+	}
+	return fmt.Sprintf("%d do not begin", n)
+}
+
+func describeNext(n int32) string {
+	if n == 1 {
+		return "1 cluster begins as its turn comes"
+	}
+	return render.Count(n, "cluster") + " begin as their turn comes"
 }

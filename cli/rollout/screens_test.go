@@ -239,6 +239,21 @@ func TestAbort(t *testing.T) {
 	assert.Empty(t, img.Annotations)
 }
 
+func TestPauseCountsClusters(t *testing.T) {
+	for _, test := range []struct {
+		moving, toApply         int32
+		wantPaused, wantResumed string
+	}{
+		{1, 1, "paused: 1 cluster in progress goes on to its end, 1 does not begin", "resumed: 1 cluster begins as its turn comes"},
+		{2, 0, "paused: 2 clusters in progress go on to their end, 0 do not begin", "resumed: 0 clusters begin as their turn comes"},
+	} {
+		img := newImage(nil)
+		img.Status.Clusters = v1alpha1.ClusterCounts{Total: 9, Progressing: test.moving, ToApply: test.toApply}
+		assert.Equal(t, test.wantPaused, rollout.SetPaused(img, true, "anna", "").Done)
+		assert.Equal(t, test.wantResumed, rollout.SetPaused(img, false, "anna", "").Done)
+	}
+}
+
 func TestRetry(t *testing.T) {
 	img := newImage(failing)
 	a, err := rollout.Retry(img, nil, now)

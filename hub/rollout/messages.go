@@ -68,13 +68,13 @@ func (e *evaluation) blockerMessage(b blocker) string {
 			"fix the cause in those clusters, set another version, or raise spec.rollout.maxFailures",
 			clustersHave(int32(total.failures())), e.clusterNames(func(c *placedCluster) bool { return isFailed(c.state) }), e.allowedFailures())
 	case v1alpha1.ReasonRolloutPaused:
-		return fmt.Sprintf("spec.rollout.paused is set: %d of %s have not started", total.ToApply, pluralClusters(total.Total))
+		return fmt.Sprintf("spec.rollout.paused is set: %s not started", ofClusters(total.ToApply, total.Total, "has", "have"))
 	case v1alpha1.ReasonMinSuccessTime:
 		return fmt.Sprintf("wave %s starts at %s, once the waves before it have been done for minSuccessTime", wave, b.until.UTC().Format(time.RFC3339))
 	case v1alpha1.ReasonAwaitingApproval:
 		return e.approvalMessage(&e.waves[e.currentWave])
 	case v1alpha1.ReasonMaxConcurrency:
-		return fmt.Sprintf("%d of %s in wave %s are in progress, and maxConcurrency allows %d; %d wait to start", inWave.Progressing, pluralClusters(inWave.Total), wave, b.limit, inWave.ToApply)
+		return fmt.Sprintf("%s in progress, and maxConcurrency allows %d; %d %s to start", ofClusters(inWave.Progressing, inWave.Total, "in wave "+wave+" is", "in wave "+wave+" are"), b.limit, inWave.ToApply, verbFor(inWave.ToApply, "waits", "wait"))
 	case v1alpha1.ReasonPlanFull:
 		return fmt.Sprintf("%s in wave %s cannot start: a plan holds at most %d images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters", pluralClusters(inWave.ToApply), wave, v1alpha1.MaxPlannedImages)
 	case v1alpha1.ReasonFieldsUnknown, v1alpha1.ReasonLabelMissing, v1alpha1.ReasonSourceInvalid:
@@ -85,7 +85,7 @@ func (e *evaluation) blockerMessage(b blocker) string {
 		}
 		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.clusterNames(isDeferred))
 	case v1alpha1.ReasonAwaitingClusters:
-		return fmt.Sprintf("%d of %s in wave %s are in progress; none waits to start", inWave.Progressing, pluralClusters(inWave.Total), wave)
+		return fmt.Sprintf("%s in progress; none waits to start", ofClusters(inWave.Progressing, inWave.Total, "in wave "+wave+" is", "in wave "+wave+" are"))
 	case v1alpha1.ReasonClustersBlocked:
 		return "no cluster proceeds until a person acts"
 	default:
@@ -96,12 +96,12 @@ func (e *evaluation) blockerMessage(b blocker) string {
 // rolledOutMessage also counts the clusters without the image that do not block success.
 func (e *evaluation) rolledOutMessage() string {
 	c := &e.counts
-	text := fmt.Sprintf("%d of %s have %s/%s", c.Succeeded, pluralClusters(c.Total), e.version.Namespace, e.version.Image)
+	text := fmt.Sprintf("%s %s/%s", ofClusters(c.Succeeded, c.Total, "has", "have"), e.version.Namespace, e.version.Image)
 	if n := c.failures(); n > 0 {
 		text += fmt.Sprintf("; %d failed, and maxFailures allows %d: see status.failing", n, e.allowedFailures())
 	}
 	if c.Deferred > 0 {
-		text += fmt.Sprintf("; %d offline: they catch up when they are back", c.Deferred)
+		text += fmt.Sprintf("; %d offline: %s", c.Deferred, verbFor(c.Deferred, "it catches up when it is back", "they catch up when they are back"))
 	}
 	return text
 }
@@ -199,9 +199,19 @@ func pluralClusters(n int32) string {
 	return fmt.Sprintf("%d clusters", n)
 }
 
-func clustersHave(n int32) string {
-	if n == 1 {
-		return "1 cluster has"
+func clustersHave(n int32) string { return pluralClusters(n) + " " + verbFor(n, "has", "have") }
+
+// ofClusters says how many of all clusters do what the verb says, in its form for one or for many.
+func ofClusters(n, all int32, one, many string) string {
+	if n == 1 || all == 1 {
+		many = one
 	}
-	return fmt.Sprintf("%d clusters have", n)
+	return fmt.Sprintf("%d of %s %s", n, pluralClusters(all), many)
+}
+
+func verbFor(n int32, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }

@@ -319,17 +319,20 @@ func TestStatusMessages(t *testing.T) {
 		want  string
 	}{
 		"all have it":              {apitest.FleetDiskImage("ubuntu"), "a=SSS", "3 of 3 clusters have images/ubuntu-1.0.0"},
-		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, and maxFailures allows 2: see status.failing; 1 offline: they catch up when they are back"},
-		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster have images/ubuntu-1.0.0. No placed cluster is in wave canary, eu: check its clusterSelector"},
+		"all but some":             {apitest.FleetDiskImage("ubuntu").WithMaxFailures("2"), "a=SSFD", "2 of 4 clusters have images/ubuntu-1.0.0; 1 failed, and maxFailures allows 2: see status.failing; 1 offline: it catches up when it is back"},
+		"waves without clusters":   {newUbuntu(), "a=S", "1 of 1 cluster has images/ubuntu-1.0.0. No placed cluster is in wave canary, eu: check its clusterSelector"},
 		"no clusters":              {newUbuntu().WithPlacement(v1alpha1.Placement{ClusterNames: []string{"b"}}), "a=SS", "spec.placement selects none of the fleet's 2 clusters: correct it, or label the MemberClusters; until then plans keep what they have"},
 		"paused":                   {newUbuntu().Paused(), "canary=S. eu=.", "spec.rollout.paused is set: 2 of 3 clusters have not started"},
 		"as many as may":           {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("25%"), "a=S........", "2 of 9 clusters in wave rest are in progress, and maxConcurrency allows 2; 6 wait to start"},
+		"one on its way":           {apitest.FleetDiskImage("ubuntu"), "a=P", "1 of 1 cluster in wave rest is in progress; none waits to start"},
+		"one paused":               {apitest.FleetDiskImage("ubuntu").Paused(), "a=.", "spec.rollout.paused is set: 1 of 1 cluster has not started"},
+		"one waits":                {apitest.FleetDiskImage("ubuntu").WithMaxConcurrency("1"), "a=P.", "1 of 2 clusters in wave rest is in progress, and maxConcurrency allows 1; 1 waits to start"},
 		"all on their way":         {apitest.FleetDiskImage("ubuntu"), "a=SPP", "2 of 3 clusters in wave rest are in progress; none waits to start"},
 		"full":                     {apitest.FleetDiskImage("ubuntu"), "a=Sf", "1 cluster in wave rest cannot start: a plan holds at most 500 images, and theirs are full. Remove these clusters from the placement of other FleetDiskImages, or add them to spec.placement.excludedClusters"},
 		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all placed clusters are offline (a-0, a-1); they catch up when they are back"},
 		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 offline (a-1), because spec.rollout.offlineClusters is Wait"},
 		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 offline (a-0), because spec.rollout.offlineClusters is Wait"},
-		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters have images/ubuntu-1.0.0; 1 offline: they catch up when they are back"},
+		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters has images/ubuntu-1.0.0; 1 offline: it catches up when it is back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, decideAndCheck(t, newView(tt.img, tt.fleet)).Status.Message)

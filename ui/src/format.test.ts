@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { formatAge, formatBytes, formatCount, formatDuration, formatPercent, now, plainText } from './format'
+import { formatAge, formatBytes, formatCount, formatDoing, formatDuration, formatPercent, now, plainText } from './format'
 
 describe('formatBytes', () => {
   it.each([
@@ -50,6 +50,9 @@ describe('others', () => {
   it('has nouns', () => {
     expect(formatCount(1, 'image')).toBe('1 image')
     expect(formatCount(1200, 'image')).toBe('1,200 images')
+    expect(formatDoing(1, 'cluster', 'begins', 'begin')).toBe('1 cluster begins')
+    expect(formatDoing(1, 'more cluster', ', which changes', ', which change')).toBe('1 more cluster, which changes')
+    expect(formatDoing(2, 'more cluster', ', which changes', ', which change')).toBe('2 more clusters, which change')
   })
   it('shows what is not seen', () => {
     expect(plainText('a\u202eb\u001b[31m')).toBe('a�b�[31m')

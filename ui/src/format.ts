@@ -84,6 +84,12 @@ export function formatCount(n: number, noun: string, nouns = noun + 's'): string
   return `${formatNumber(n)} ${n === 1 ? noun : nouns}`
 }
 
+/** Formats a count and what is counted does, as in 1 cluster begins, 2 clusters begin. */
+export function formatDoing(n: number, noun: string, one: string, many: string): string {
+  const verb = n === 1 ? one : many
+  return formatCount(n, noun) + (verb.startsWith(',') ? verb : ' ' + verb)
+}
+
 /** Formats a whole number, as in 1,000. */
 export function formatNumber(n: number): string {
   return n.toLocaleString('en-US', { maximumFractionDigits: 0 })

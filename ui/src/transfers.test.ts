@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { History, Transfer, TransferBudget } from './api'
 import { now as clock } from './format'
-import { describeExpectation, describeHolders, describePast, describeProgress, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
+import { describeExpectation, describeHolders, describePast, describeProgress, describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
 
 const now = Date.parse('2026-11-26T12:00:00Z')
 clock.value = now
@@ -150,4 +150,15 @@ describe('spans', () => {
     const span = { from: seconds - 3000, to: seconds - 600 }
     expect(historyQuery(24, span, now + 500_000)).toEqual(historyQuery(24, span, now))
   })
+})
+
+describe('describeQueueOrder', () => {
+  it.each([
+    ['', 'by when they are expected to be ready'],
+    ['expected', 'by when they are expected to be ready'],
+    ['oldest', 'by how long they have waited'],
+    ['rate', 'by cluster'],
+    ['cluster', 'by cluster'],
+    ['image', 'by image'],
+  ])('says it of %j', (sort, want) => expect(describeQueueOrder(sort)).toBe(want))
 })

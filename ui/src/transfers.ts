@@ -142,3 +142,18 @@ export function historyQuery(hours: number, span: Span | undefined, now: number,
   const points = span ? Math.ceil((pointsShown * minutes * 60) / (span.to - span.from)) : pointsShown
   return { window, points: Math.min(mostPoints, minutes, points) }
 }
+
+/** Says how the images that wait are sorted. None of them has a rate: by that, they are in the order of their clusters. */
+export function describeQueueOrder(sort: string): string {
+  switch (sort) {
+    case 'oldest':
+      return 'by how long they have waited'
+    case 'rate':
+    case 'cluster':
+      return 'by cluster'
+    case 'image':
+      return 'by image'
+    default:
+      return 'by when they are expected to be ready'
+  }
+}

@@ -15,7 +15,7 @@ import { formatBytes, formatCount, formatNumber, formatRate, now, plainText } fr
 import { memberRefreshMilliseconds, useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
 import '../styles/transfers.css'
-import { describeSince, describeSlots, describeUnlisted, describeWaiting, heldBeyondUse } from '../transfers'
+import { describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, heldBeyondUse } from '../transfers'
 
 const rowsShown = 25
 
@@ -176,7 +176,7 @@ function Queued() {
   const answer = useTransfers('queued')
   const total = answer.value.value?.queuedTotal
   return (
-    <Panel title={<>Queued {total !== undefined && <span class="count">{formatNumber(total)}</span>}</>} aside="by when they are expected to be ready">
+    <Panel title={<>Queued {total !== undefined && <span class="count">{formatNumber(total)}</span>}</>} aside={describeQueueOrder(param('sort'))}>
       <Shown answer={answer} lines={5}>
         {(t) => (
           <>

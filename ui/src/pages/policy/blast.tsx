@@ -10,7 +10,7 @@ import { Problem } from '../../components/states'
 import { Table } from '../../components/table'
 import { useSettled } from '../../components/settled'
 import { Reach, ReachItem, Write } from '../../components/write'
-import { formatCount, formatDuration, formatNumber, now, plainText } from '../../format'
+import { formatCount, formatDoing, formatDuration, formatNumber, now, plainText } from '../../format'
 import { apply, type Changes } from '../../policydraft'
 import { concurrency, configMapYAML, diffCommand, diffMarkdown, longerWait, mergePatchOf, patchCommand, pullRequestText, signed } from '../../policytext'
 import { memberRefreshMilliseconds, useAnswer } from '../../query'
@@ -160,7 +160,7 @@ function Rows({ radius: r }: { radius: BlastRadius }) {
           },
         ]}
       />
-      {(r.omitted ?? 0) > 0 && <p class="muted">and {formatCount(r.omitted!, 'more cluster')}, which change less</p>}
+      {(r.omitted ?? 0) > 0 && <p class="muted">and {formatDoing(r.omitted!, 'more cluster', ', which changes', ', which change')} less</p>}
     </>
   )
 }

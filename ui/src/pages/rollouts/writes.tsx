@@ -7,7 +7,7 @@ import { shellWord } from '../../shellword'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
 import { Reach, ReachItem, Write } from '../../components/write'
-import { formatBytes, formatCount, formatDuration, formatNumber, plainText } from '../../format'
+import { formatBytes, formatCount, formatDoing, formatDuration, formatNumber, plainText } from '../../format'
 import { laneStateOf } from '../../lanes'
 import type { Outcome } from '../../outcome'
 import { useAnswer } from '../../query'
@@ -225,8 +225,8 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
   const setPaused = async (paused: boolean): Promise<Outcome> => {
     await change(requireShown(shown, d), d.name, (img) => ({ body: pausePatch(img, paused, me(), because.value), type: mergePatch }))
     return paused
-      ? { text: `paused: ${formatCount(progressing, 'cluster')} in progress go on to their end, ${formatNumber(toApply)} do not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
-      : { text: `resumed: ${formatCount(toApply, 'cluster')} begin as their turn comes`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
+      ? { text: `paused: ${formatDoing(progressing, 'cluster', 'in progress goes on to its end', 'in progress go on to their end')}, ${formatNumber(toApply)} ${toApply === 1 ? 'does' : 'do'} not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
+      : { text: `resumed: ${formatDoing(toApply, 'cluster', 'begins as its turn comes', 'begin as their turn comes')}`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
   }
   const common = { verb: 'update', resource: 'fleetdiskimages' }
   // A dialog that is open stays, also where somebody else was faster.

@@ -1,1 +1,0 @@
-import{at as e,tt as t}from"./panel-t7W0ku1Z.js";function n(n,r=300){let i=t(n);return e(()=>{if(i.peek()===n)return;let e=setTimeout(()=>i.value=n,r);return()=>clearTimeout(e)},[n]),i.value}export{n as t};

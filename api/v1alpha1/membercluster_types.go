@@ -224,13 +224,13 @@ type MemberStretch struct {
 // the plan was planned.
 type MemberUptime struct {
 	// online are the stretches in which it was online: it reported, its identity was
-	// confirmed, and it was not in quarantine. Absent before the first interruption.
+	// confirmed, and it was not in quarantine. Absent before the first one.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	// +optional
 	Online []MemberStretch `json:"online,omitempty"`
 	// open are the stretches in which it was also waiting for no window. Absent before the
-	// first interruption.
+	// first one.
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	// +optional
@@ -282,8 +282,8 @@ type MemberClusterStatus struct {
 	// has always been able to.
 	// +optional
 	Window *MemberWindow `json:"window,omitempty"`
-	// uptime is when the member was online, and when no window held it up. Absent before the
-	// first interruption. Hubs of older versions did not record it.
+	// uptime is when the member was online, and when no window held it up. Absent before it was
+	// first online, and of a cluster that was rebuilt. Hubs of older versions did not record it.
 	// +optional
 	Uptime *MemberUptime `json:"uptime,omitempty"`
 	// slotsUsed is how many slots of the SyncLedger are taken. Absent without a report.

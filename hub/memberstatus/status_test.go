@@ -79,6 +79,7 @@ func TestStatusOfHealthyMember(t *testing.T) {
 		Images:     &v1alpha1.MemberImages{Total: 8, Queued: 1, Syncing: 2, Ready: 1, Failed: 1, Leaving: 3, Unreferenced: 4, Bytes: 80},
 		Failing:    []v1alpha1.ImageSummary{{Namespace: "images", Name: "f"}},
 		LastReport: timeAt(-5),
+		Uptime:     &v1alpha1.MemberUptime{Online: []v1alpha1.MemberStretch{{From: *timeAt(0)}}, Open: []v1alpha1.MemberStretch{{From: *timeAt(0)}}},
 	}, got)
 }
 

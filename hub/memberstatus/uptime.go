@@ -13,28 +13,19 @@ import (
 // setUptime records when the member was online, and when no window held it up: rollouts count
 // what a progressDeadline has used up by that. It needs the conditions.
 //
-// Invariant: no time is recorded in which the member was offline or may have waited for a window.
-// Less may be recorded than was: what came before the first record, and what the status was not
-// written for.
+// Invariant: no time is recorded in which the member was offline or may have waited for a window,
+// as far as the hub watched. Less may be recorded than was: what came before the first record,
+// what the status was not written for, and what another cluster of that name was.
 func (s *statusBuilder) setUptime() {
-	before := &s.Member.Status
-	was := v1alpha1.MemberUptime{}
-	if before.Uptime != nil {
+	before, was := &s.Member.Status, v1alpha1.MemberUptime{}
+	if before.Uptime != nil && (before.ClusterUID == "" || before.ClusterUID == s.status.ClusterUID) {
 		was = *before.Uptime
 	}
-	wasOnline, since := isOnline(before.Conditions)
-	isOnlineNow, _ := isOnline(s.status.Conditions)
-	wasOpen, openSince := wasOnline && (before.Window == nil || before.Window.OpensAt == nil), since
-	if wasOpen && before.Window != nil && before.Window.OpenedAt != nil && before.Window.OpenedAt.After(since) {
-		openSince = before.Window.OpenedAt.Time
-	}
-	if s.mayWaitForHigherWindow() {
-		openSince = s.Now // it may have waited before, too
-	}
+	isOnlineNow, since := isOnline(s.status.Conditions)
 	isOpenNow := isOnlineNow && (s.status.Window == nil || s.status.Window.OpensAt == nil) && !s.mayWaitForHigherWindow()
 	next := v1alpha1.MemberUptime{
-		Online: s.nextStretches(was.Online, wasOnline, since, isOnlineNow),
-		Open:   s.nextStretches(was.Open, wasOpen, openSince, isOpenNow),
+		Online: s.nextStretches(was.Online, since, isOnlineNow),
+		Open:   s.nextStretches(was.Open, s.Now, isOpenNow), // it may have waited before
 	}
 	if len(next.Online)+len(next.Open) > 0 {
 		s.status.Uptime = &next
@@ -65,27 +56,60 @@ func (s *statusBuilder) mayWaitForHigherWindow() bool {
 	return r != nil && r.InForce != nil && r.InForce.OpensAt != nil && r.InForce.OpensAt.After(s.Now)
 }
 
-// nextStretches returns the stretches after this moment, of something that lasted since a time
-// where it was so before. Without an interruption nothing is recorded.
-func (s *statusBuilder) nextStretches(before []v1alpha1.MemberStretch, was bool, since time.Time, is bool) []v1alpha1.MemberStretch {
+// nextStretches returns the stretches after this moment, of something that has lasted since a time
+// if it is so now.
+func (s *statusBuilder) nextStretches(before []v1alpha1.MemberStretch, since time.Time, is bool) []v1alpha1.MemberStretch {
 	now := metav1.NewTime(s.Now.UTC().Truncate(time.Second))
 	list := slices.Clone(before)
+	dropTimeAhead(list, now)
 	switch {
-	case len(list) == 0 && !is && was:
-		list = append(list, v1alpha1.MemberStretch{From: metav1.NewTime(since.UTC().Truncate(time.Second)), Until: &now})
-	case len(list) == 0:
+	case len(list) == 0 && !is:
 		return nil
-	case is && list[len(list)-1].Until != nil:
-		last := list[len(list)-1]
-		list = append(list, v1alpha1.MemberStretch{From: now, SecondsBefore: last.SecondsBefore + int64(last.Length(s.Now)/time.Second)})
-	case !is && list[len(list)-1].Until == nil:
-		list[len(list)-1].Until = &now
+	case len(list) == 0:
+		return append(list, v1alpha1.MemberStretch{From: metav1.NewTime(since.UTC().Truncate(time.Second))})
 	}
-	// The clock of the hub that began it was ahead: without this, none of its time would count.
-	if last := &list[len(list)-1]; last.From.After(now.Time) {
-		last.From = now
+	last := &list[len(list)-1]
+	if last.Until == nil {
+		last.Until = s.lastWatched(last.From)
+	}
+	switch {
+	case is && last.Until != nil:
+		list = append(list, v1alpha1.MemberStretch{From: now, SecondsBefore: last.SecondsBefore + int64(last.Length(s.Now)/time.Second)})
+	case !is && last.Until == nil:
+		last.Until = &now
 	}
 	return s.dropUnneeded(list)
+}
+
+// lastWatched returns when a stretch that lasts was last known to, where that was long before this
+// process began to watch: a window may have closed meanwhile, or the member gone offline. Nil where
+// somebody has watched it all along, as far as is known.
+func (s *statusBuilder) lastWatched(from metav1.Time) *metav1.Time {
+	last := s.Member.Status.LastReport
+	if s.Report == nil || last == nil || !from.Time.Before(s.WatchedSince) || s.WatchedSince.Sub(last.Time) <= SilenceTimeout(s.Report)+lastReportInterval {
+		return nil
+	}
+	if last.Before(&from) {
+		return &from
+	}
+	return last.DeepCopy()
+}
+
+// dropTimeAhead ends at a time what the clock of another hub, being ahead, has recorded after it.
+// Without this, time would count that was not, and none of a stretch that began ahead.
+func dropTimeAhead(list []v1alpha1.MemberStretch, now metav1.Time) {
+	dropped := int64(0)
+	for i := range list {
+		s := &list[i]
+		s.SecondsBefore = max(0, s.SecondsBefore-dropped)
+		if s.Until != nil && s.Until.After(now.Time) {
+			dropped += int64((s.Until.Sub(s.From.Time) - s.Length(now.Time)) / time.Second)
+			s.Until = now.DeepCopy()
+		}
+		if s.From.After(now.Time) {
+			s.From = now
+		}
+	}
 }
 
 // dropUnneeded keeps the last two stretches, and those that tell how much came before an image was

@@ -25,8 +25,10 @@ type EqualCopies struct {
 	// zero after a failure.
 	upRecheckedAt, downRecheckedAt time.Time
 	// refused is the activity that the hub's API server refused last, refusedPages the pages by name.
+	// rootRefused: it refuses the root, of whatever version.
 	refused      refusedActivity
 	refusedPages map[string]refusedPage
+	rootRefused  bool
 }
 
 // droppedRecord lists the fields that a source has and its written copy lacks.
@@ -64,11 +66,15 @@ const recheckInterval = 5 * time.Minute
 // restored from a backup shows it for good.
 const maxCacheLag = 30 * time.Second
 
-// NeedsRecheck returns which directions of the next sync have to read every copy live: those of
-// the first one, those that have failed, and both each recheckInterval.
-func (e *EqualCopies) NeedsRecheck(now time.Time) Recheck {
+// needsRecheck returns which directions of the next sync have to read every copy live: those of
+// the first one, those that have failed, and both each recheckInterval. Where nothing is confirmed,
+// both each time, unless the root is refused: then no sync confirms anything.
+func (e *EqualCopies) needsRecheck(confirmed bool, now time.Time) Recheck {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if !confirmed && !e.rootRefused {
+		return Recheck{Up: true, Down: true}
+	}
 	return Recheck{Up: now.Sub(e.upRecheckedAt) >= recheckInterval, Down: now.Sub(e.downRecheckedAt) >= recheckInterval}
 }
 

@@ -43,12 +43,9 @@ type Findings struct {
 }
 
 // NeedsRecheck returns which directions of the next sync have to read every copy live: without a
-// confirmed report both.
+// confirmed report both, unless the hub refuses the report.
 func (r Findings) NeedsRecheck(copies *EqualCopies, now time.Time) Recheck {
-	if r.ConfirmedSequence == 0 {
-		return Recheck{Up: true, Down: true}
-	}
-	return copies.NeedsRecheck(now)
+	return copies.needsRecheck(r.ConfirmedSequence > 0, now)
 }
 
 // Merge returns the findings after one more sync. A failed direction changes nothing.

@@ -43,13 +43,14 @@ func TestLastingRefusalCostsHubLittle(t *testing.T) {
 				plan := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: hub.Namespace, Name: v1alpha1.MailboxName}, Spec: v1alpha1.ClusterPlanSpec{ClusterUID: "a", PlanVersion: v1alpha1.PlanVersion{Epoch: 1, Sequence: 1}}}
 				require.NoError(t, hub.store.Create(t.Context(), plan))
 
-				relay := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, SpareHeartbeats: true}
+				relay, findings := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, SpareHeartbeats: true}, Findings{}
 				sync := func() (failed bool) {
 					began := time.Now()
-					relay.Recheck = relay.Copies.NeedsRecheck(began)
+					relay.Recheck = findings.NeedsRecheck(relay.Copies, began)
 					up, upErr := relay.SyncUp(t.Context(), "a")
-					_, downErr := relay.SyncDown(t.Context())
+					down, downErr := relay.SyncDown(t.Context())
 					relay.Copies.RecordSync(relay.Recheck, up, upErr, downErr, began)
+					findings = findings.Merge(up, upErr, down, downErr)
 					return upErr != nil || downErr != nil
 				}
 				sync()
@@ -73,4 +74,34 @@ func TestLastingRefusalCostsHubLittle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRootThatWasRefusedIsConfirmedLive: a sync that trusts caches may write a root that the hub
+// accepts now, but the next one confirms the challenge.
+func TestRootThatWasRefusedIsConfirmedLive(t *testing.T) {
+	hub, member := newCountedSide(t, "ot-member-a"), newCountedSide(t, "ot-agent")
+	hub.refuses = v1alpha1.MailboxName
+	root := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: member.Namespace, Name: v1alpha1.MailboxName}, ClusterUID: "a", Sequence: 1, Root: &v1alpha1.ReportRoot{}}
+	require.NoError(t, member.store.Create(t.Context(), root))
+	relay, findings := Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}}, Findings{}
+	sync := func() {
+		root.Sequence++
+		require.NoError(t, member.store.Update(t.Context(), root))
+		began := time.Now()
+		relay.Recheck = findings.NeedsRecheck(relay.Copies, began)
+		up, upErr := relay.SyncUp(t.Context(), "a")
+		relay.Copies.RecordSync(relay.Recheck, up, upErr, nil, began)
+		findings = findings.Merge(up, upErr, DownResult{}, nil)
+	}
+	sync()
+	assert.Equal(t, always, relay.Recheck)
+	sync()
+	assert.Equal(t, Recheck{}, relay.Recheck, "it is refused")
+	hub.refuses = ""
+	sync()
+	assert.Equal(t, Recheck{}, relay.Recheck)
+	assert.Zero(t, findings.ConfirmedSequence, "caches confirm nothing")
+	sync()
+	assert.Equal(t, always, relay.Recheck)
+	assert.Equal(t, root.Sequence, findings.ConfirmedSequence)
 }

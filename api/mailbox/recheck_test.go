@@ -234,19 +234,19 @@ func TestLaggingCacheCostsNoReads(t *testing.T) {
 
 func TestCopiesAreRecheckedFirstAfterFailuresAndRegularly(t *testing.T) {
 	failed := errors.New("connection lost")
-	copies, now := &EqualCopies{}, time.Now()
-	assert.Equal(t, always, copies.NeedsRecheck(now))
+	copies, confirmed, now := &EqualCopies{}, Findings{ConfirmedSequence: 1}, time.Now()
+	assert.Equal(t, always, confirmed.NeedsRecheck(copies, now))
 	copies.RecordSync(always, UpResult{}, nil, nil, now)
-	assert.Equal(t, Recheck{}, copies.NeedsRecheck(now.Add(recheckInterval-1)))
+	assert.Equal(t, Recheck{}, confirmed.NeedsRecheck(copies, now.Add(recheckInterval-1)))
 	copies.RecordSync(Recheck{}, UpResult{}, nil, nil, now.Add(time.Minute))
-	assert.Equal(t, always, copies.NeedsRecheck(now.Add(recheckInterval)), "one that trusted caches does not count")
+	assert.Equal(t, always, confirmed.NeedsRecheck(copies, now.Add(recheckInterval)), "one that trusted caches does not count")
 	copies.RecordSync(Recheck{}, UpResult{}, failed, failed, now.Add(time.Minute))
-	assert.Equal(t, always, copies.NeedsRecheck(now.Add(time.Minute)))
+	assert.Equal(t, always, confirmed.NeedsRecheck(copies, now.Add(time.Minute)))
 
 	copies.RecordSync(always, UpResult{}, nil, failed, now)
-	assert.Equal(t, Recheck{Down: true}, copies.NeedsRecheck(now), "one direction says nothing of the other")
+	assert.Equal(t, Recheck{Down: true}, confirmed.NeedsRecheck(copies, now), "one direction says nothing of the other")
 	copies.RecordSync(Recheck{Down: true}, UpResult{}, failed, nil, now)
-	assert.Equal(t, Recheck{Up: true}, copies.NeedsRecheck(now))
+	assert.Equal(t, Recheck{Up: true}, confirmed.NeedsRecheck(copies, now))
 	copies.RecordSync(Recheck{Up: true}, UpResult{OnlyRefused: true}, failed, nil, now)
-	assert.Equal(t, Recheck{}, copies.NeedsRecheck(now), "what is refused is so after a recheck too")
+	assert.Equal(t, Recheck{}, confirmed.NeedsRecheck(copies, now), "what is refused is so after a recheck too")
 }

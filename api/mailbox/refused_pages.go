@@ -47,3 +47,15 @@ func (e *EqualCopies) recordRefusal(page metav1.Object, err error, now time.Time
 	}
 	e.refusedPages[page.GetName()] = refusedPage{versionOf(page), now.Add(refusedPageDelay), err}
 }
+
+// setRootRefused records whether the hub's API server refuses the root, and returns whether it did so
+// before.
+func (e *EqualCopies) setRootRefused(refused bool) (before bool) {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before, e.rootRefused = e.rootRefused, refused
+	return before
+}

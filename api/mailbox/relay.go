@@ -39,7 +39,7 @@ type Relay struct {
 	// equal to their source. Keep it across calls, one per member. Without it, every
 	// copy is read every time.
 	Copies *EqualCopies
-	// Recheck is where every copy is read live. See EqualCopies.NeedsRecheck.
+	// Recheck is where every copy is read live. See Findings.NeedsRecheck.
 	Recheck Recheck
 	// SpareHeartbeats leaves the hub's copy of the root as it is where the member's differs
 	// only in its time, and returns a Heartbeat instead. A Recheck copies it nevertheless.
@@ -91,7 +91,8 @@ type UpResult struct {
 	// ReportMissing: the member has no report. The hub's copy is left alone.
 	ReportMissing bool
 	// RootSequence is the sequence of the hub's copy of the root afterwards, or of the
-	// Heartbeat that goes with it; 0 with OtherCluster or ReportMissing.
+	// Heartbeat that goes with it; 0 with OtherCluster or ReportMissing, and of the first root that
+	// is not refused, if caches decided.
 	RootSequence int64
 	// OnlyRefused: the error is about objects that the hub's API server refuses, and about
 	// nothing else. A Recheck would find no more.

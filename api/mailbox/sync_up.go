@@ -54,7 +54,7 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	case next == otherCluster:
 		return UpResult{OtherCluster: source.root.ClusterUID}, nil
 	case next == copyIsNewer:
-		return UpResult{ReportOlder: true, RootSequence: root.Sequence}, nil
+		return UpResult{ReportOlder: true, RootSequence: r.acceptRoot(root.Sequence)}, nil
 	}
 
 	if err := r.checkReport(source.root); err != nil { // it may have been read again
@@ -75,13 +75,14 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	}
 	if next == overwriteCopy {
 		if err := r.writeRoot(ctx, source.root, root); err != nil {
+			r.Copies.setRootRefused(IsRefused(err))
 			refusals = append([]error{err}, refusals...)
 			result.OnlyRefused = onlyRefused(refusals)
 			return result, errors.Join(refusals...)
 		}
 		result.Written++
 	}
-	result.RootSequence, result.Heartbeat = source.root.Sequence, heartbeat
+	result.RootSequence, result.Heartbeat = r.acceptRoot(source.root.Sequence), heartbeat
 	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
 	result.Written += deleted
 	if err == nil {
@@ -92,6 +93,16 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	}
 	result.OnlyRefused = onlyRefused(refusals)
 	return result, errors.Join(refusals...)
+}
+
+// acceptRoot records that the hub's copy of the root is as it should be, and returns its sequence.
+// Invariant: a sync that trusts caches confirms no challenge. Only while the root is refused does one
+// do so before the challenge is confirmed; the next one rechecks.
+func (r Relay) acceptRoot(sequence int64) int64 {
+	if r.Copies.setRootRefused(false) && !r.readsLiveUp() {
+		return 0
+	}
+	return sequence
 }
 
 // writeRoot writes the hub's copy of the root, unless it was refused shortly before.

@@ -102,6 +102,14 @@ type WaveStatus struct {
 	// starts over. Hubs of older versions did not record it.
 	// +optional
 	FirstDoneAt *metav1.Time `json:"firstDoneAt,omitempty"`
+	// awaitedClusters are the first clusters, by name, that were in progress and offline at
+	// doneAt or firstDoneAt, and have not finished since: when they come back, minSuccessTime
+	// does not start again.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	AwaitedClusters []string `json:"awaitedClusters,omitempty"`
 }
 
 // ClusterSummary describes one cluster in short.
@@ -198,6 +206,8 @@ const (
 	MaxTemplatesBytes = 80 << 10
 	// MaxPendingSources is how many sources an approval can name.
 	MaxPendingSources = 256
+	// MaxAwaitedClusters is how many offline clusters a wave names.
+	MaxAwaitedClusters = 64
 	// MaxPendingRetries is how many offline clusters a retry does not wait for.
 	MaxPendingRetries = 256
 	// MaxFailingClusters is how many failing clusters the status lists.
@@ -253,8 +263,8 @@ type FleetDiskImageStatus struct {
 	// +optional
 	ObservedRetry string `json:"observedRetry,omitempty"`
 	// pendingRetries are the clusters, by name, that had failed when observedRetry was set,
-	// and whose plans could not have the token because they were offline. They get it when
-	// they are back.
+	// or an earlier token, and whose plans could not have it because they were offline. They
+	// get the latest token when they are back.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/override"
@@ -85,10 +84,11 @@ type placedCluster struct {
 	obstacle string
 	// isApproved: its wave needs no approval, or an approval covers its source.
 	isApproved bool
-	// retry is the token that its plan's item has, or gets now. awaitsRetry: the agent follows
-	// tokens, and has not reported this one.
-	retry       string
-	awaitsRetry bool
+	// retry is the token that its plan's item has, or gets now. pendingRetry: it had failed when a
+	// request was observed that has not reached it yet. awaitsRetry: the agent follows tokens, and
+	// has not reported this one.
+	retry                     string
+	pendingRetry, awaitsRetry bool
 	// blocked: it waits until a person acts there, being Progressing or, with an obstacle,
 	// ToApply.
 	blocked bool
@@ -181,6 +181,9 @@ func (e *evaluation) findCurrentWave() {
 		}
 		// While none is selected, clusters go on by their plans: their waves are not done by that.
 		if w.wasDone || len(e.placed) > 0 {
+			if w.firstDoneAt == nil {
+				w.awaited = e.offlineInProgress(i)
+			}
 			w.doneAt, w.firstDoneAt = cmp.Or(w.firstDoneAt, toStoredTime(e.Now)), nil
 		}
 	}
@@ -188,43 +191,64 @@ func (e *evaluation) findCurrentWave() {
 
 // restoreFirstDoneAt sets since when waves have been done by the last decision.
 //
-// Invariant: a cluster that was in progress, goes offline and comes back, however often, does not
-// let minSuccessTime start again. Whatever else is in progress in the wave does.
+// Invariant: a cluster that was in progress and offline when the wave was done, and comes back,
+// however often, does not let minSuccessTime start again. Whatever else is in progress in the wave
+// does, such as a cluster that has lost its image.
 func (e *evaluation) restoreFirstDoneAt() {
 	if e.versionChanged {
 		return
 	}
 	for i := range e.waves {
 		w := &e.waves[i]
-		w.firstDoneAt, w.wasDone = previousDoneAt(e.Image.Status.Waves, w.name, e.Now)
+		before := findWaveStatus(e.Image.Status.Waves, w.name)
+		w.wasDone, w.awaited = before.DoneAt != nil, slices.Clone(before.AwaitedClusters)
+		w.firstDoneAt = cmp.Or(before.DoneAt, before.FirstDoneAt).DeepCopy()
+		// A time that lies ahead is by a clock that was ahead, and would hold the next wave for as long.
+		if w.firstDoneAt != nil && w.firstDoneAt.After(e.Now) {
+			w.firstDoneAt = toStoredTime(e.Now)
+		}
 	}
+	unfinished := make([][]string, len(e.waves))
 	for i := range e.placed {
 		c := &e.placed[i]
-		if w := &e.waves[c.wave]; w.firstDoneAt != nil && c.state == v1alpha1.ClusterProgressing && !c.hasReturnedSince(w.firstDoneAt.Time) {
+		w := &e.waves[c.wave]
+		isAwaited := slices.Contains(w.awaited, c.Name)
+		if isAwaited && c.isUnfinished() {
+			unfinished[c.wave] = append(unfinished[c.wave], c.Name)
+		}
+		if w.firstDoneAt != nil && c.state == v1alpha1.ClusterProgressing && (!isAwaited || c.PlannedAt.After(w.firstDoneAt.Time) || c.retry != c.PlannedRetry) {
 			w.firstDoneAt = nil
 		}
 	}
+	for i := range e.waves {
+		e.waves[i].awaited = unfinished[i]
+	}
 }
 
-// hasReturnedSince reports whether a cluster in progress was offline at a time, and has had the
-// same item in its plan since.
-func (c *placedCluster) hasReturnedSince(at time.Time) bool {
-	return !c.OnlineSince.Before(at) && !c.PlannedAt.After(at) && c.retry == c.PlannedRetry
+// isUnfinished reports whether a started cluster has neither succeeded nor failed.
+func (c *placedCluster) isUnfinished() bool {
+	return c.started && (c.state == v1alpha1.ClusterProgressing || c.state == v1alpha1.ClusterDeferred)
 }
 
-// previousDoneAt returns when a wave was done first by the last decision, nil for not yet, and
-// whether it was done then. A time that lies ahead is by a clock that was ahead, and would hold the
-// next wave for as long.
-func previousDoneAt(waves []v1alpha1.WaveStatus, name string, now time.Time) (at *metav1.Time, wasDone bool) {
-	i := slices.IndexFunc(waves, func(w v1alpha1.WaveStatus) bool { return w.Name == name })
-	if i < 0 {
-		return nil, false
+// offlineInProgress returns the first clusters of a wave, by name, that are in progress and offline.
+func (e *evaluation) offlineInProgress(wave int) (names []string) {
+	for i := range e.placed {
+		c := &e.placed[i]
+		if int(c.wave) == wave && c.started && c.state == v1alpha1.ClusterDeferred && len(names) < v1alpha1.MaxAwaitedClusters {
+			names = append(names, c.Name)
+		}
 	}
-	at, wasDone = cmp.Or(waves[i].DoneAt, waves[i].FirstDoneAt).DeepCopy(), waves[i].DoneAt != nil
-	if at != nil && at.After(now) {
-		at = toStoredTime(now)
+	return names
+}
+
+// findWaveStatus returns what is stored of a wave; zero for nothing.
+func findWaveStatus(waves []v1alpha1.WaveStatus, name string) v1alpha1.WaveStatus {
+	for i := range waves {
+		if waves[i].Name == name {
+			return waves[i]
+		}
 	}
-	return at, wasDone
+	return v1alpha1.WaveStatus{}
 }
 
 // listPlaced lists the placed clusters by wave, then name.

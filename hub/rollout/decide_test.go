@@ -295,6 +295,35 @@ func TestMinSuccessTimeOutlastsClusterThatComesAndGoes(t *testing.T) {
 	assert.Equal(t, toStoredTime(v.Now), d.Status.Waves[0].DoneAt)
 }
 
+// A cluster that had the image when its wave became done, went offline and came back, loses the
+// image: its wave has not been done all along.
+func TestLostImageRestartsMinSuccessTime(t *testing.T) {
+	v := newView(newUbuntu().WithMinSuccessTime(time.Hour), "canary=SS eu=.")
+	v = advanceView(v, decideAndCheck(t, v), 30*time.Minute)
+	v.Clusters[0].OnlineSince = v.Now.Add(-time.Minute)
+	v = advanceView(v, decideAndCheck(t, v), time.Minute)
+	v.Clusters[0].PlannedAt = now
+	v.Clusters[0].Report.Phase, v.Clusters[0].Report.ServingRevision = v1alpha1.PhaseSyncing, ""
+	d := decideAndCheck(t, v)
+	assert.Equal(t, "canary=PS eu=.", formatStates(d))
+	assert.Nil(t, d.Status.Waves[0].FirstDoneAt)
+
+	// So does one that was awaited, once it had the image.
+	v = newView(newUbuntu().WithMinSuccessTime(time.Hour), "canary=Sd eu=.")
+	d = decideAndCheck(t, v)
+	require.Equal(t, []string{"canary-1"}, d.Status.Waves[0].AwaitedClusters)
+	back := newCluster("canary-1", 'S')
+	back.OnlineSince = v.Now
+	v = advanceView(v, d, time.Minute)
+	v.Clusters[1] = back
+	d = decideAndCheck(t, v)
+	require.Equal(t, toStoredTime(now), d.Status.Waves[0].DoneAt)
+	assert.Empty(t, d.Status.Waves[0].AwaitedClusters)
+	v = advanceView(v, d, time.Minute)
+	v.Clusters[1].Report.Phase, v.Clusters[1].Report.ServingRevision = v1alpha1.PhaseSyncing, ""
+	assert.Nil(t, decideAndCheck(t, v).Status.Waves[0].FirstDoneAt)
+}
+
 func TestWhatStartsInAWaveRestartsMinSuccessTime(t *testing.T) {
 	for name, change := range map[string]func(v *rollout.View){
 		"another cluster joins": func(v *rollout.View) {

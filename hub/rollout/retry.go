@@ -20,10 +20,11 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 		return
 	}
 	c.retry = c.PlannedRetry
-	pending := e.isRetryPending(c.Name)
-	isNew := isFailed(c.state) && (e.isRetryNew() || pending) && e.canRetry(c) && !slices.Contains([]string{c.PlannedRetry, c.Report.Retry}, e.Image.Spec.Retry.Token)
+	c.pendingRetry = e.asksForRetry() && slices.Contains(e.Image.Status.PendingRetries, c.Name)
+	failed := isFailed(c.state) || e.hasTimedOutOffline(c)
+	isNew := failed && (e.isRetryNew() || c.pendingRetry) && e.canRetry(c) && !slices.Contains([]string{c.PlannedRetry, c.Report.Retry}, e.Image.Spec.Retry.Token)
 	switch {
-	case !isNew && pending && c.OfflineReason == v1alpha1.ReasonQuarantined: // what it reported is not believed, and not forgotten
+	case !isNew && c.pendingRetry && c.OfflineReason == v1alpha1.ReasonQuarantined: // what it reported is not believed, and not forgotten
 		e.offlineRetries = append(e.offlineRetries, c.Name)
 	case isNew && c.OfflineReason != "":
 		c.retry = e.Image.Spec.Retry.Token
@@ -46,23 +47,32 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 	}
 }
 
+// asksForRetry reports whether spec.retry is a request.
+func (e *evaluation) asksForRetry() bool {
+	r := e.Image.Spec.Retry
+	return r != nil && r.Token != ""
+}
+
 // isRetryNew reports whether clusters that have failed get the token of spec.retry.
 func (e *evaluation) isRetryNew() bool {
-	r := e.Image.Spec.Retry
-	return r != nil && r.Token != "" && r.Token != e.Image.Status.ObservedRetry
+	return e.asksForRetry() && e.Image.Spec.Retry.Token != e.Image.Status.ObservedRetry
 }
 
-// isRetryPending reports whether a cluster had failed when the token of spec.retry was observed,
-// and gets it now.
-func (e *evaluation) isRetryPending(cluster string) bool {
-	r := e.Image.Spec.Retry
-	return r != nil && r.Token != "" && r.Token == e.Image.Status.ObservedRetry && slices.Contains(e.Image.Status.PendingRetries, cluster)
+// hasTimedOutOffline reports whether a cluster has used up its deadline before it went offline: it
+// counts as deferred, and as timed out when it is back.
+func (e *evaluation) hasTimedOutOffline(c *placedCluster) bool {
+	if c.state != v1alpha1.ClusterDeferred || c.OfflineReason == v1alpha1.ReasonQuarantined {
+		return false
+	}
+	used, _ := c.recordedUse(e.Now)
+	return e.exceedsDeadline(used)
 }
 
-// canRetry reports whether spec.retry reaches a cluster. An item that the agent refuses is not
+// canRetry reports whether spec.retry reaches a cluster. One that an earlier request has not reached
+// yet gets the token of the latest, whatever that selects. An item that the agent refuses is not
 // helped by another attempt.
 func (e *evaluation) canRetry(c *placedCluster) bool {
-	return c.KnowsRetry && e.selectsForRetry(c) && !c.Report.refusesRevision(c.effective.Revision)
+	return c.KnowsRetry && (c.pendingRetry || e.selectsForRetry(c)) && !c.Report.refusesRevision(c.effective.Revision)
 }
 
 func (e *evaluation) selectsForRetry(c *placedCluster) bool {
@@ -73,22 +83,21 @@ func (e *evaluation) selectsForRetry(c *placedCluster) bool {
 // observeRetry stores that all failed clusters have the token, and which of them have yet to come
 // back. While none is selected, it is not known which have failed.
 func (e *evaluation) observeRetry() {
-	r := e.Image.Spec.Retry
 	switch {
-	case r == nil || r.Token == "":
+	case !e.asksForRetry():
 		e.status.PendingRetries = nil
 	case len(e.placed) == 0:
 	case !e.isRetryNew():
 		e.status.PendingRetries = e.pendingRetries()
 	case e.unplannedRetries == 0 && len(e.offlineRetries) <= v1alpha1.MaxPendingRetries:
-		e.status.ObservedRetry, e.status.PendingRetries = r.Token, e.offlineRetries
+		e.status.ObservedRetry, e.status.PendingRetries = e.Image.Spec.Retry.Token, e.offlineRetries
 	}
 }
 
 // pendingRetries are those that are offline still, or whose plans do not show the token yet.
 func (e *evaluation) pendingRetries() (names []string) {
 	for i := range e.placed {
-		if c := &e.placed[i]; e.isRetryPending(c.Name) && (c.retry != c.PlannedRetry || slices.Contains(e.offlineRetries, c.Name)) {
+		if c := &e.placed[i]; c.pendingRetry && (c.retry != c.PlannedRetry || slices.Contains(e.offlineRetries, c.Name)) {
 			names = append(names, c.Name)
 		}
 	}

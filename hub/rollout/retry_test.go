@@ -53,6 +53,14 @@ func TestRetryReachesFailedClusters(t *testing.T) {
 		{"not started", "canary=.", nil, nil, v1alpha1.ClusterProgressing, "", ""},
 		{"in quarantine", "canary=q", nil, nil, v1alpha1.ClusterDeferred, "", ""},
 		{"failed, then offline", "canary=F", nil, func(c *rollout.Cluster) { c.OfflineReason = v1alpha1.ReasonSilent }, v1alpha1.ClusterDeferred, "1", ""},
+		{"timed out, then offline", "canary=T", nil, func(c *rollout.Cluster) {
+			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+			c.Online = []v1alpha1.MemberStretch{{From: *toStoredTime(c.PlannedAt), Until: toStoredTime(now)}}
+		}, v1alpha1.ClusterDeferred, "1", ""},
+		{"offline before it timed out", "canary=T", nil, func(c *rollout.Cluster) {
+			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+			c.Online = []v1alpha1.MemberStretch{{From: *toStoredTime(c.PlannedAt), Until: toStoredTime(c.PlannedAt.Add(time.Minute))}}
+		}, v1alpha1.ClusterDeferred, "", ""},
 		{"refused item", "canary=F", nil, func(c *rollout.Cluster) { c.Report.ItemState = v1alpha1.PlanItemRejected }, v1alpha1.ClusterFailed, "", ""},
 		{"of an older agent", "canary=F", nil, func(c *rollout.Cluster) { c.KnowsRetry, c.AgentVersion = false, "0.2.0" }, v1alpha1.ClusterFailed, "", "its agent (0.2.0) does not follow spec.retry: upgrade chart ot-agent there, or change annotation pelotech.ot/retry"},
 		{"followed before", "canary=F", nil, func(c *rollout.Cluster) { c.Report.Retry = "1" }, v1alpha1.ClusterFailed, "", ""},
@@ -148,8 +156,9 @@ func TestRetryInPlans(t *testing.T) {
 // how often it started the image over.
 type retryMember struct {
 	planned, followed string
-	failed            bool
-	restarts          []string
+	// failed, or timed out if it hangs.
+	failed, hangs bool
+	restarts      []string
 	// offline: the hub has its last report. unread: it has not read that in the member since it
 	// started, so that it cannot write the plan.
 	offline, unread bool
@@ -160,6 +169,8 @@ type retriesWorld struct {
 	t       *rapid.T
 	members []retryMember
 	token   string
+	// names are the clusters of the request; empty for all.
+	names []string
 	// stored and memory are the status as it is stored, and as it was decided last; nil after a restart.
 	stored, memory *v1alpha1.FleetDiskImageStatus
 	// owed failed when the token was given, and have not started over since.
@@ -169,9 +180,16 @@ type retriesWorld struct {
 func (w *retriesWorld) decide() map[string]rollout.PlacedCluster {
 	fleet := ""
 	for i := range w.members {
-		fleet += map[bool]string{true: "F", false: "P"}[w.members[i].failed]
+		switch m := &w.members[i]; {
+		case !m.failed:
+			fleet += "P"
+		case m.hangs:
+			fleet += "T"
+		default:
+			fleet += "F"
+		}
 	}
-	v := newRetryView("canary="+fleet, w.token)
+	v := newRetryView("canary="+fleet, w.token, w.names...)
 	if w.token == "" {
 		v.Image.Spec.Retry = nil
 	}
@@ -183,8 +201,13 @@ func (w *retriesWorld) decide() map[string]rollout.PlacedCluster {
 	for i := range w.members {
 		c, m := &v.Clusters[i], &w.members[i]
 		c.PlannedRetry, c.Report.Retry = m.planned, m.followed
+		if m.planned != m.followed {
+			c.PlannedAt = now // its deadline started again
+		}
+		began, ended := now.Add(-3*deadline), now.Add(-time.Second)
+		c.Online = []v1alpha1.MemberStretch{{From: *toStoredTime(began)}}
 		if m.offline {
-			c.OfflineReason, c.OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+			c.OfflineReason, c.OnlineSince, c.Online[0].Until = v1alpha1.ReasonSilent, time.Time{}, toStoredTime(ended)
 		}
 	}
 	d := decideAndCheck(w.t, v)
@@ -204,7 +227,7 @@ func (w *retriesWorld) followPlan(i int) {
 }
 
 func (w *retriesWorld) plan(i int) {
-	if placed := w.decide()[fmt.Sprintf("canary-%d", i)]; placed.Started && !w.members[i].unread {
+	if placed := w.decide()[memberName(i)]; placed.Started && !w.members[i].unread {
 		w.members[i].planned = placed.Retry
 	}
 }
@@ -218,14 +241,27 @@ func (w *retriesWorld) runAll() {
 	}
 }
 
-func (w *retriesWorld) request(token string) {
-	w.token, w.owed = token, map[int]bool{}
+// request asks for clusters, or for all, as clients do: they add the clusters of a request that is not
+// observed yet. Those that an earlier one has not reached are owed still.
+func (w *retriesWorld) request(token string, of ...int) {
+	names := make([]string, 0, len(of))
+	for _, i := range of {
+		names = append(names, memberName(i))
+	}
+	if w.token != "" && w.token != w.stored.ObservedRetry && len(names) > 0 {
+		if names = append(names, w.names...); len(w.names) == 0 {
+			names = nil
+		}
+	}
+	w.token, w.names = token, names
 	for i := range w.members {
-		if w.members[i].failed {
+		if w.members[i].failed && (len(names) == 0 || slices.Contains(names, memberName(i))) {
 			w.owed[i] = true
 		}
 	}
 }
+
+func memberName(i int) string { return fmt.Sprintf("canary-%d", i) }
 
 func (w *retriesWorld) restartHub() {
 	w.memory = nil
@@ -241,16 +277,17 @@ func (w *retriesWorld) bringOnline(i int) { w.members[i].offline, w.members[i].u
 // request is done without those that are offline, and reaches them when they are back.
 func TestRetriesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &retriesWorld{t: t, members: make([]retryMember, rapid.IntRange(1, 4).Draw(t, "members")), stored: &v1alpha1.FleetDiskImageStatus{}}
+		w := &retriesWorld{t: t, owed: map[int]bool{}, members: make([]retryMember, rapid.IntRange(1, 4).Draw(t, "members")), stored: &v1alpha1.FleetDiskImageStatus{}}
 		any := func() int { return rapid.IntRange(0, len(w.members)-1).Draw(t, "member") }
 		requests := 0
 		t.Repeat(map[string]func(*rapid.T){
-			"an import fails": func(*rapid.T) {
-				if i := any(); !w.members[i].offline {
-					w.members[i].failed = true
+			"an import fails": func(t *rapid.T) {
+				if m := &w.members[any()]; !m.offline && !m.failed {
+					m.failed, m.hangs = true, rapid.Bool().Draw(t, "it hangs")
 				}
 			},
 			"a person asks":         func(*rapid.T) { requests++; w.request(fmt.Sprint(requests)) },
+			"a person asks for one": func(*rapid.T) { requests++; w.request(fmt.Sprint(requests), any()) },
 			"the hub decides":       func(*rapid.T) { w.decide() },
 			"a plan is written":     func(*rapid.T) { w.plan(any()) },
 			"a status is written":   func(*rapid.T) { w.decide(); w.stored = w.memory },
@@ -273,13 +310,13 @@ func TestRetriesModel(t *testing.T) {
 		for i := range w.members {
 			if m := &w.members[i]; !m.offline {
 				require.False(t, w.owed[i], "every cluster that had failed was started over")
-				m.failed = true
+				m.failed, m.hangs = true, false
 			}
 		}
 		placed := w.decide()
 		for i := range w.members {
 			if !w.members[i].offline {
-				require.Equal(t, v1alpha1.ClusterFailed, placed[fmt.Sprintf("canary-%d", i)].State, "it fails after the request, and is not started over")
+				require.Equal(t, v1alpha1.ClusterFailed, placed[memberName(i)].State, "it fails after the request, and is not started over")
 			}
 			w.bringOnline(i)
 		}
@@ -331,4 +368,28 @@ func TestRetryDoesNotWaitForOfflineClusters(t *testing.T) {
 	v.Clusters[0].PlannedRetry = ""
 	assert.Empty(t, decideAndCheck(t, v).Status.PendingRetries, "the request was withdrawn")
 	assert.Empty(t, decideAndCheck(t, offline(v1alpha1.MaxPendingRetries+1)).Status.ObservedRetry)
+}
+
+// A request for another cluster does not drop one that the former request has not reached yet.
+func TestAnotherRetryKeepsPendingOnes(t *testing.T) {
+	v := newRetryView("canary=FF", "1")
+	v.Clusters[0].OfflineReason, v.Clusters[0].OnlineSince = v1alpha1.ReasonSilent, time.Time{}
+	v.Clusters[1].PlannedRetry, v.Clusters[1].Report.Retry = "1", "1" // it has failed again
+	d := decideAndCheck(t, v)
+	require.Equal(t, []string{"canary-0"}, d.Status.PendingRetries)
+
+	v = advanceView(v, d, time.Minute)
+	v.Image.Spec.Retry = &v1alpha1.RetryRequest{Token: "2", Clusters: []string{"canary-1"}}
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "1", d.Status.ObservedRetry, "canary-1 has no plan with it yet")
+	v = advanceView(v, d, time.Minute)
+	v.Clusters[1].PlannedRetry = "2"
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "2", d.Status.ObservedRetry)
+	assert.Equal(t, []string{"canary-0"}, d.Status.PendingRetries)
+
+	v = advanceView(v, d, time.Minute)
+	v.Clusters[0].OfflineReason, v.Clusters[0].OnlineSince = "", v.Now
+	got := placedByName(decideAndCheck(t, v))["canary-0"]
+	assert.Equal(t, []any{"2", v1alpha1.ClusterProgressing}, []any{got.Retry, got.State})
 }

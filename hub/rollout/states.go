@@ -105,8 +105,14 @@ func (r *Report) servesRevision(revision string) bool {
 
 // isDeadlineUsedUp reports whether a cluster that waits for a window has timed out before.
 func (e *evaluation) isDeadlineUsedUp(c *placedCluster) bool {
+	return !c.PlannedAt.IsZero() && e.exceedsDeadline(v1alpha1.StretchTimeSince(c.Open, c.PlannedAt, e.Now))
+}
+
+// exceedsDeadline reports whether a time is longer than the progressDeadline. The millisecond makes
+// the deadline passed, not reached, when its timer fires.
+func (e *evaluation) exceedsDeadline(used time.Duration) bool {
 	deadline := e.Image.Spec.Rollout.ProgressDeadline
-	return deadline != nil && !c.PlannedAt.IsZero() && v1alpha1.StretchTimeSince(c.Open, c.PlannedAt, e.Now) >= deadline.Duration+time.Millisecond
+	return deadline != nil && used >= deadline.Duration+time.Millisecond
 }
 
 // checkProgressDeadline times a cluster out that does not wait for a window.
@@ -120,14 +126,12 @@ func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 		return
 	}
 	for _, used := range c.usedTimes(e.Now) {
-		// The millisecond makes the deadline passed, not reached, when the timer fires.
-		left := deadline.Duration + time.Millisecond - used.time
-		switch {
-		case left <= 0:
+		if e.exceedsDeadline(used.time) {
 			c.state = v1alpha1.ClusterTimedOut
 			return
-		case used.runs:
-			e.requeueAt(e.Now.Add(left))
+		}
+		if used.runs {
+			e.requeueAt(e.Now.Add(deadline.Duration + time.Millisecond - used.time))
 		}
 	}
 }
@@ -140,22 +144,28 @@ type usedTime struct {
 }
 
 func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
-	opened := c.lastOpening(now)
-	if since := laterOf(laterOf(c.PlannedAt, c.OnlineSince), opened); !since.IsZero() {
+	if since := laterOf(laterOf(c.PlannedAt, c.OnlineSince), c.lastOpening(now)); !since.IsZero() {
 		used = append(used, usedTime{now.Sub(since), true})
 	}
 	if c.PlannedAt.IsZero() {
 		return used
 	}
 	used = append(used, usedTime{c.onlineTime(now) - maxWindowWait, true})
+	recorded, runs := c.recordedUse(now)
+	return append(used, usedTime{recorded, runs})
+}
+
+// recordedUse returns what a deadline has used by what the MemberCluster records, and whether that
+// goes on.
+func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs bool) {
 	stretches, since := c.Open, c.PlannedAt
-	if len(stretches) == 0 { // no window has closed since they are recorded
-		stretches, since = c.Online, laterOf(since, opened)
+	if len(stretches) == 0 { // it has been open all along since they are recorded, or closed
+		stretches, since = c.Online, laterOf(since, c.lastOpening(now))
 	}
-	if n := len(stretches); n > 0 {
-		used = append(used, usedTime{v1alpha1.StretchTimeSince(stretches, since, now), stretches[n-1].Until == nil})
+	if len(stretches) == 0 || c.PlannedAt.IsZero() {
+		return 0, false
 	}
-	return used
+	return v1alpha1.StretchTimeSince(stretches, since, now), stretches[len(stretches)-1].Until == nil
 }
 
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is

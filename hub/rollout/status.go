@@ -23,6 +23,9 @@ func (e *evaluation) updateCounts() {
 	for i := range e.waves {
 		w := &e.waves[i]
 		e.status.Waves[i] = v1alpha1.WaveStatus{Name: w.name, Clusters: w.counts.ClusterCounts, DoneAt: w.doneAt, FirstDoneAt: w.firstDoneAt}
+		if w.doneAt != nil || w.firstDoneAt != nil {
+			e.status.Waves[i].AwaitedClusters = w.awaited
+		}
 	}
 	succeeded := int32(0)
 	if !e.versionChanged {

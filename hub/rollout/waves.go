@@ -144,6 +144,7 @@ type wave struct {
 	doneAt          *metav1.Time // nil: not done
 	firstDoneAt     *metav1.Time // of one that is not done; see the API
 	wasDone         bool         // by the last decision
+	awaited         []string     // see WaveStatus.AwaitedClusters
 }
 
 // isDone reports whether the next wave may follow. A wave without clusters is done.

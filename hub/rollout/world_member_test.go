@@ -134,6 +134,13 @@ func (m *worldMember) runAgent() (changed bool) {
 	return changed
 }
 
+// loseImage deletes what an image has imported: it is imported again.
+func (m *worldMember) loseImage(name string) {
+	if i := m.images[name]; i != nil && !i.foreign && i.phase == v1alpha1.PhaseSucceeded {
+		i.phase, i.serving = v1alpha1.PhaseQueued, ""
+	}
+}
+
 func revisionOf(p v1alpha1.PlannedImage) string { return p.Spec.Revision() }
 
 func (m *worldMember) advanceImage(i *worldImage) {

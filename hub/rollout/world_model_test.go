@@ -129,17 +129,24 @@ func (w *world) expectedStarts(m *model) (start []string) {
 		case wave == v1alpha1.WaveRest && m.expectedCounts(wave) == 0: // rest is not in the spec
 			delete(w.done, wave)
 			delete(w.first, wave)
+			delete(w.away, wave)
 		case open > 0:
+			w.forgetReturned(m, wave)
 			w.reopenWave(m, wave)
 			if current == "" {
 				current = wave
 			}
 		case w.done[wave].IsZero() && m.expectedCounts("") > 0:
+			w.forgetReturned(m, wave)
 			w.done[wave] = w.now
 			if first, ok := w.first[wave]; ok {
 				w.done[wave] = first
+			} else {
+				w.away[wave] = w.offlineInProgress(m, wave)
 			}
 			delete(w.first, wave)
+		default:
+			w.forgetReturned(m, wave)
 		}
 	}
 	failures := m.expectedCounts("", v1alpha1.ClusterFailed, v1alpha1.ClusterTimedOut)
@@ -167,17 +174,39 @@ func (w *world) expectedStarts(m *model) (start []string) {
 }
 
 // reopenWave: a wave that is no longer done becomes done as of the same time again, while none is
-// in progress there but clusters that were in progress and offline at that time.
+// in progress there but clusters that were in progress and offline at that time, and have been
+// unfinished since.
 func (w *world) reopenWave(m *model, wave string) {
 	if done, ok := w.done[wave]; ok {
 		w.first[wave] = done
 		delete(w.done, wave)
 	}
 	for _, c := range m.in[wave] {
-		if m.state[c.Name] == v1alpha1.ClusterProgressing && (c.OnlineSince.Before(w.first[wave]) || c.PlannedAt.After(w.first[wave])) {
+		if m.state[c.Name] == v1alpha1.ClusterProgressing && (!slices.Contains(w.away[wave], c.Name) || c.PlannedAt.After(w.first[wave])) {
 			delete(w.first, wave)
 		}
 	}
+}
+
+func (w *world) offlineInProgress(m *model, wave string) (names []string) {
+	for _, c := range m.in[wave] {
+		if m.state[c.Name] == v1alpha1.ClusterDeferred && c.PlannedDigest == m.spec[c.Name].SourceDigest() {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// forgetReturned forgets those that were in progress and offline, and have finished since.
+func (w *world) forgetReturned(m *model, wave string) {
+	var names []string
+	for _, c := range m.in[wave] {
+		unfinished := m.state[c.Name] == v1alpha1.ClusterProgressing || m.state[c.Name] == v1alpha1.ClusterDeferred && c.PlannedDigest == m.spec[c.Name].SourceDigest()
+		if unfinished && slices.Contains(w.away[wave], c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	w.away[wave] = names
 }
 
 // checkDecision compares a decision with the model.

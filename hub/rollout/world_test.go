@@ -38,8 +38,10 @@ type world struct {
 
 	// The model's memory: since when waves are done, or were first done, of which revision,
 	// and all of it as of the last stored status.
-	done, doneStored     map[string]time.Time
-	first, firstStored   map[string]time.Time
+	done, doneStored   map[string]time.Time
+	first, firstStored map[string]time.Time
+	// away are the clusters that were in progress and offline when a wave was done first.
+	away, awayStored     map[string][]string
 	doneOf, doneOfStored string
 }
 
@@ -50,7 +52,7 @@ type pendingStart struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: now, recordsUptime: rapid.Bool().Draw(t, "recordsUptime"), members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}, first: map[string]time.Time{}, firstStored: map[string]time.Time{}}
+	w := &world{t: t, now: now, recordsUptime: rapid.Bool().Draw(t, "recordsUptime"), members: map[string]*worldMember{}, pending: map[string]pendingStart{}, done: map[string]time.Time{}, doneStored: map[string]time.Time{}, first: map[string]time.Time{}, firstStored: map[string]time.Time{}, away: map[string][]string{}}
 	img := apitest.FleetDiskImage("ubuntu").WithVersion("0").WithProgressDeadline(worldDeadline).
 		WithPlacement(v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"placed": "yes"}}}).
 		WithRetention(2, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "keepUnreferencedFor"))
@@ -150,7 +152,7 @@ func (w *world) runHub(storesStatus, writesPlans bool) rollout.Decision {
 	w.decided = &d.Status
 	if storesStatus {
 		w.img.Status = *roundTripStatus(w.t, &d.Status)
-		w.doneStored, w.firstStored, w.doneOfStored = maps.Clone(w.done), maps.Clone(w.first), w.doneOf
+		w.doneStored, w.firstStored, w.awayStored, w.doneOfStored = maps.Clone(w.done), maps.Clone(w.first), maps.Clone(w.away), w.doneOf
 	}
 	for _, p := range d.Placed {
 		if slices.Contains(d.Start, p.Cluster) {
@@ -170,7 +172,7 @@ func (w *world) dropOldVersion() {
 		w.pending = map[string]pendingStart{}
 	}
 	if version != w.doneOf {
-		w.doneOf, w.done, w.first = version, map[string]time.Time{}, map[string]time.Time{}
+		w.doneOf, w.done, w.first, w.away = version, map[string]time.Time{}, map[string]time.Time{}, map[string][]string{}
 	}
 }
 
@@ -216,7 +218,10 @@ func (w *world) writePlans(d rollout.Decision) {
 // restartHub drops the memory and the status that was not stored.
 func (w *world) restartHub() {
 	w.decided, w.pending = nil, map[string]pendingStart{}
-	w.done, w.first, w.doneOf = maps.Clone(w.doneStored), maps.Clone(w.firstStored), w.doneOfStored
+	w.done, w.first, w.away, w.doneOf = maps.Clone(w.doneStored), maps.Clone(w.firstStored), maps.Clone(w.awayStored), w.doneOfStored
+	if w.away == nil {
+		w.away = map[string][]string{}
+	}
 }
 
 func TestRolloutEndsUnderFaults(t *testing.T) {
@@ -272,6 +277,17 @@ func TestRolloutEndsUnderFaults(t *testing.T) {
 					w.now = w.now.Add(time.Duration(rapid.IntRange(10, 60).Draw(t, "seconds")) * time.Second)
 					w.runHub(true, true)
 				}
+			},
+			"loses its image": func(*rapid.T) { w.drawMember().loseImage(w.currentName()) },
+			"blinks and loses its image": func(*rapid.T) {
+				m := w.drawMember()
+				m.takeOffline(w.now)
+				w.now = w.now.Add(time.Second)
+				m.bringOnline(w.now)
+				w.runHub(true, true)
+				m.loseImage(w.currentName())
+				m.runAgent()
+				w.runHub(true, true)
 			},
 			"full": func(*rapid.T) { m := w.drawMember(); m.full = !m.full },
 			"relabel": func(*rapid.T) {

@@ -379,7 +379,7 @@ export interface FleetDiskImageStatus {
   pendingApproval?: PendingApproval;
   /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed, but those in pendingRetries. */
   observedRetry?: string;
-  /** pendingRetries are the clusters, by name, that had failed when observedRetry was set, and whose plans could not have the token because they were offline. */
+  /** pendingRetries are the clusters, by name, that had failed when observedRetry was set, or an earlier token, and whose plans could not have it because they were offline. */
   pendingRetries?: string[];
   /** lastSuccessAt is when a cluster last succeeded, by the hub's clock. */
   lastSuccessAt?: string;
@@ -2273,6 +2273,8 @@ export interface WaveStatus {
   doneAt?: string;
   /** firstDoneAt is the doneAt that a wave gets back which is not done because clusters have come back that were offline. */
   firstDoneAt?: string;
+  /** awaitedClusters are the first clusters, by name, that were in progress and offline at doneAt or firstDoneAt, and have not finished since: when they come back, minSuccessTime does not start again. */
+  awaitedClusters?: string[];
 }
 
 /** Why is what the hub knows of one image of one member: its state, what runs and what goes first, and why the budget is what it is. */

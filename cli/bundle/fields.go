@@ -36,7 +36,8 @@ var classes = map[class]string{
 		acknowledgedPlan ahead blocked failing skipped unknownClusters versions clusters candidates orphans lastFailure totals phases counts candidatesByReason
 		involvedObject containers initContainers containerStatuses initContainerStatuses state lastState waiting running terminated selector
 		importProxy claimPropertySets filesystemOverhead summary members rollouts budget
-		root page pages activity rates transferred source answeredPlan reclaimable storage downloads active head`,
+		root page pages activity rates transferred source answeredPlan reclaimable storage downloads active head
+		uptime online open`,
 	classPlain: `
 		apiVersion kind name namespace uid resourceVersion creationTimestamp deletionTimestamp finalizers controller blockOwnerDeletion
 		type status reason state phase outcome lastTransitionTime observedAt startedAt finishedAt completedAt doneAt acquiredAt importedAt progressedAt
@@ -49,7 +50,8 @@ var classes = map[class]string{
 		revision servingRevision dataVolume volumeSnapshot persistentVolumeClaim importPhase progress host holders printableStatus policyVersion policyUID bootID hash digest
 		lastTimestamp nodeName restartPolicy startTime renewTime acquireTime holderIdentity imageID containerID serviceAccountName
 		accessModes volumeMode cloneStrategy provisioner reclaimPolicy volumeBindingMode scratchSpaceStorageClass dataImportCronSourceFormat
-		imageUID endedPrunes shard replica carrier mode another origin declaredBy imageFields dropped`,
+		imageUID endedPrunes shard replica carrier mode another origin declaredBy imageFields dropped
+		from secondsBefore firstDoneAt awaitedClusters pendingRetries successesRecorded taken`,
 	classText: `message detail syncError cleanUpError policySource planPolicySource heldPolicy unknown`,
 	classURL:  `url`,
 	classMap:  `labels annotations matchLabels data planPolicy`,

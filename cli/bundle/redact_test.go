@@ -201,6 +201,39 @@ status:
 	assert.Equal(t, got, r.Object(object), "the same markers for the same values")
 }
 
+// Why a deadline has passed, or a retry waits, is in times and names of clusters.
+func TestFieldsOfDeadlinesStay(t *testing.T) {
+	const stored = `status:
+  observedRetry: because Ann asked
+  pendingRetries:
+  - lab
+  uptime:
+    online:
+    - from: "2026-11-26T12:00:00Z"
+      secondsBefore: 60
+      until: "2026-11-26T13:00:00Z"
+    open:
+    - from: "2026-11-26T12:00:00Z"
+  versions:
+  - taken: true
+  waves:
+  - awaitedClusters:
+    - lab
+    firstDoneAt: "2026-11-26T12:00:00Z"
+`
+	var object map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(stored), &object))
+	r := NewRedactor([]byte("key"))
+	r.Learn(object)
+	text, err := yaml.Marshal(r.Object(object))
+	require.NoError(t, err)
+	const private = "  observedRetry: because Ann asked\n"
+	assert.NotContains(t, string(text), "Ann")
+	for line := range strings.Lines(strings.Replace(stored, private, "", 1)) {
+		assert.Contains(t, string(text), line)
+	}
+}
+
 func TestTexts(t *testing.T) {
 	r := NewRedactor([]byte("key"))
 	r.Learn(map[string]any{"spec": map[string]any{

@@ -122,8 +122,22 @@ func invalidSelectorVerdict(err error) phaseVerdict {
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func (e *evaluation) conflictVerdict() phaseVerdict {
+	if taken := e.takenVersions(); len(taken) > 0 && !e.version.Taken {
+		return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name as former versions of this one (%s): no cluster starts, and clusters keep the images they have. "+
+			"Set spec.version back to each of these with another spec.imageName or spec.targetNamespace, or delete the other: another name of the current version ends no conflict", e.Conflict, joinFirst(taken, len(taken)))
+	}
 	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster starts, and clusters keep the images they have. "+
 		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", e.Conflict, e.version.Namespace)
+}
+
+// takenVersions returns the first versions whose names the older FleetDiskImage has or had.
+func (e *evaluation) takenVersions() (versions []string) {
+	for i := range e.status.Versions {
+		if v := &e.status.Versions[i]; v.Taken && len(versions) < maxListedNames {
+			versions = append(versions, v.Version)
+		}
+	}
+	return versions
 }
 
 func (e *evaluation) deletingVerdict() phaseVerdict {

@@ -108,6 +108,12 @@ func TestOnlyTakenVersionIsRenamedInConflict(t *testing.T) {
 			require.Equal(t, "older", v.Conflict)
 			before := advanceView(v, decideAndCheck(t, v), time.Hour).Image
 			require.Equal(t, v1alpha1.ReasonNameConflict, before.Status.Reason)
+			if tt.taken == "1" {
+				require.Contains(t, before.Status.Message, "former versions of this one (1)")
+				require.Contains(t, before.Status.Message, "Set spec.version back to each of these with another spec.imageName")
+			} else {
+				require.Contains(t, before.Status.Message, "Give this one another spec.imageName")
+			}
 			after := before.DeepCopy()
 			after.Spec.Version, after.Spec.ImageName = tt.rename, "jammy"
 			assert.Equal(t, tt.wantRefused, findRenameProblem(t, before, after) != "")

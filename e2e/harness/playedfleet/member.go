@@ -320,6 +320,12 @@ func (f *Fleet) transfers(m *member) *v1alpha1.MemberTransfers {
 func (f *Fleet) view(m *member, img *v1alpha1.FleetDiskImage, current types.NamespacedName) rollout.Cluster {
 	c := rollout.Cluster{Name: m.name(), Labels: m.object.Labels, AgentVersion: m.agent, KnowsRetry: true}
 	c.OfflineReason, c.OnlineSince = rollout.Availability(m.object)
+	if u := m.object.Status.Uptime; u != nil {
+		c.Online, c.Open = u.Online, u.Open
+	}
+	if w := m.object.Status.Window; w != nil {
+		c.WindowOpensAt, c.WindowOpenedAt = timeOrZero(w.OpensAt), timeOrZero(w.OpenedAt)
+	}
 	planned := m.items[img.Name]
 	c.PlannedRevision, c.PlannedAt, c.PlannedRetry = planned.revision, planned.plannedAt, planned.retry
 	if planned.revision == img.Spec.Template.Revision() {
@@ -332,4 +338,11 @@ func (f *Fleet) view(m *member, img *v1alpha1.FleetDiskImage, current types.Name
 		c.Activity, c.ActivityAt = a.Reported, m.heardAt
 	}
 	return c
+}
+
+func timeOrZero(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
 }

@@ -76,6 +76,9 @@ type placedCluster struct {
 	wave      int32
 	effective *override.Effective
 	started   bool
+	// countsFrom is since when its progressDeadline counts: since it has its plan, or has lost its
+	// image; zero where that is unknown.
+	countsFrom time.Time
 	// keepsItem: its plan has this source, with other fields that have changed since and the
 	// member does not know.
 	keepsItem bool
@@ -157,6 +160,9 @@ func (e *evaluation) placeClusters() {
 		c.keepsItem = c.started && len(c.UnknownFields) > 0
 		c.obstacle = c.findObstacle()
 		c.isApproved = !e.waves[c.wave].requireApproval || e.isApproved(&c)
+		if c.countsFrom = laterOf(c.PlannedAt, c.LostAt); c.HadImage {
+			c.countsFrom = e.Now
+		}
 		e.evaluateState(&c)
 		e.evaluateRetry(&c)
 		e.placed = append(e.placed, c)

@@ -105,7 +105,7 @@ func (r *Report) servesRevision(revision string) bool {
 
 // isDeadlineUsedUp reports whether a cluster that waits for a window has timed out before.
 func (e *evaluation) isDeadlineUsedUp(c *placedCluster) bool {
-	return !c.PlannedAt.IsZero() && e.exceedsDeadline(v1alpha1.StretchTimeSince(c.Open, c.PlannedAt, e.Now))
+	return !c.countsFrom.IsZero() && e.exceedsDeadline(v1alpha1.StretchTimeSince(c.Open, c.countsFrom, e.Now))
 }
 
 // exceedsDeadline reports whether a time is longer than the progressDeadline. The millisecond makes
@@ -119,7 +119,8 @@ func (e *evaluation) exceedsDeadline(used time.Duration) bool {
 //
 // Invariant: only time counts in which it is online and may import by its windows, and all of it
 // that is recorded, however often it is interrupted. What is not recorded, as by hubs of older
-// versions, counts since the last interruption.
+// versions, counts since the last interruption. The time in which the cluster had the image does not
+// count, as far as this process has seen it lose the image.
 func (e *evaluation) checkProgressDeadline(c *placedCluster) {
 	deadline := e.Image.Spec.Rollout.ProgressDeadline
 	if deadline == nil {
@@ -144,10 +145,10 @@ type usedTime struct {
 }
 
 func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
-	if since := laterOf(laterOf(c.PlannedAt, c.OnlineSince), c.lastOpening(now)); !since.IsZero() {
+	if since := laterOf(laterOf(c.countsFrom, c.OnlineSince), c.lastOpening(now)); !since.IsZero() {
 		used = append(used, usedTime{now.Sub(since), true})
 	}
-	if c.PlannedAt.IsZero() {
+	if c.countsFrom.IsZero() {
 		return used
 	}
 	used = append(used, usedTime{c.onlineTime(now) - maxWindowWait, true})
@@ -158,11 +159,11 @@ func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
 // recordedUse returns what a deadline has used by what the MemberCluster records, and whether that
 // goes on.
 func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs bool) {
-	stretches, since := c.Open, c.PlannedAt
+	stretches, since := c.Open, c.countsFrom
 	if len(stretches) == 0 { // it has been open all along since they are recorded, or closed
 		stretches, since = c.Online, laterOf(since, c.lastOpening(now))
 	}
-	if len(stretches) == 0 || c.PlannedAt.IsZero() {
+	if len(stretches) == 0 || c.countsFrom.IsZero() {
 		return 0, false
 	}
 	return v1alpha1.StretchTimeSince(stretches, since, now), stretches[len(stretches)-1].Until == nil
@@ -171,5 +172,5 @@ func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs boo
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is
 // recorded.
 func (c *placedCluster) onlineTime(now time.Time) time.Duration {
-	return max(now.Sub(laterOf(c.PlannedAt, c.OnlineSince)), v1alpha1.StretchTimeSince(c.Online, c.PlannedAt, now))
+	return max(now.Sub(laterOf(c.countsFrom, c.OnlineSince)), v1alpha1.StretchTimeSince(c.Online, c.countsFrom, now))
 }

@@ -54,6 +54,10 @@ type Cluster struct {
 	// one that the plan does not show yet; empty for none. PlannedAt is zero without them.
 	PlannedDigest, PlannedRevision string
 	PlannedAt                      time.Time
+	// HadImage: it had the image by the last decision of this process. LostAt is when a decision found
+	// that it no longer had; zero for never, or not since this process started.
+	HadImage bool
+	LostAt   time.Time
 	// PlannedRetry is the token of that item. KnowsRetry: its agent follows tokens.
 	PlannedRetry string
 	KnowsRetry   bool

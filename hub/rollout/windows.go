@@ -37,7 +37,7 @@ const maxWindowWait = 31 * 24 * time.Hour
 // lastWindow returns until when the cluster waits for windows, if it stays online; zero for without
 // end. Invariant: being away does not begin the wait again.
 func (c *placedCluster) lastWindow(now time.Time) time.Time {
-	if c.PlannedAt.IsZero() {
+	if c.countsFrom.IsZero() {
 		return time.Time{}
 	}
 	return now.Add(maxWindowWait - c.onlineTime(now))

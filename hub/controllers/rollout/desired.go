@@ -90,6 +90,7 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, nameTaken bo
 	progress := make([]rollout.ClusterProgress, len(img.clusters))
 	for i := range d.Placed {
 		p := &d.Placed[i]
+		img.recordLoss(p, v.Now)
 		progress[img.clusterIndex[p.Cluster]] = rollout.ClusterProgress{Placed: true, Started: p.Started, KeepsItem: p.KeepsItem, Retry: p.Retry, Succeeded: p.State == v1alpha1.ClusterSucceeded, Effective: p.Effective}
 	}
 	decided := img.withDecidedStatus()
@@ -115,6 +116,20 @@ func (f *FleetState) updateDesired(img *imageState, v rollout.View, nameTaken bo
 		}
 		f.replaceDesired(img, i, next)
 	}
+}
+
+// recordLoss records whether a cluster has the image, and when it was found to have lost it. What an
+// offline cluster has is not known.
+func (img *imageState) recordLoss(p *rollout.PlacedCluster, now time.Time) {
+	cluster := &img.clusters[img.clusterIndex[p.Cluster]]
+	if p.State == v1alpha1.ClusterDeferred {
+		return
+	}
+	hasImage := p.State == v1alpha1.ClusterSucceeded
+	if cluster.HadImage && !hasImage {
+		cluster.LostAt = now
+	}
+	cluster.HadImage = hasImage
 }
 
 // computeDesired fills next for one member. decided is the result of withDecidedStatus.

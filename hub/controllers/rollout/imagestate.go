@@ -176,12 +176,12 @@ func (f *FleetState) refreshClusters(img *imageState) {
 	}
 	if all {
 		for i := range img.clusters {
-			img.clusters[i] = f.buildCluster(img, f.members[img.clusters[i].Name])
+			img.clusters[i] = f.buildCluster(img, i)
 		}
 	} else {
 		for name := range img.dirty {
 			if i, ok := img.clusterIndex[name]; ok {
-				img.clusters[i] = f.buildCluster(img, f.members[name])
+				img.clusters[i] = f.buildCluster(img, i)
 			}
 		}
 	}
@@ -249,6 +249,7 @@ func (f *FleetState) rebuildClusters(img *imageState) {
 		clusters[i].Name, index[name], uids[i] = name, i, f.members[name].uid
 		if old, ok := img.clusterIndex[name]; ok && img.desired[old].memberUID == uids[i] {
 			desired[i], img.desired[old].started = img.desired[old], false
+			clusters[i] = img.clusters[old]
 		}
 	}
 	for i := range img.desired { // of members that are gone or replaced
@@ -258,7 +259,9 @@ func (f *FleetState) rebuildClusters(img *imageState) {
 }
 
 // buildCluster returns what is known of one member about the current VMDiskImage.
-func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
+func (f *FleetState) buildCluster(img *imageState, i int) rollout.Cluster {
+	former := &img.clusters[i]
+	m := f.members[former.Name]
 	cluster := rollout.Cluster{
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
 		Online: m.uptime.Online, Open: m.uptime.Open,
@@ -276,6 +279,9 @@ func (f *FleetState) buildCluster(img *imageState, m *member) rollout.Cluster {
 	}
 	if i, ok := img.clusterIndex[m.name]; ok && img.desired[i].started && cluster.PlannedDigest != img.desired[i].digest {
 		f.showPendingStart(img, i, &cluster)
+	}
+	if cluster.PlannedDigest == former.PlannedDigest {
+		cluster.HadImage, cluster.LostAt = former.HadImage, former.LostAt
 	}
 	if img.stored.Spec.Retry != nil {
 		cluster.AgentVersion = m.agentVersion

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -36,4 +37,35 @@ func TestDeadlineCountsStoredUptime(t *testing.T) {
 	assert.Positive(t, f.enqueued["ubuntu"])
 	d, _, _ = f.Decide("ubuntu", later)
 	assert.Equal(t, v1alpha1.ClusterTimedOut, d.Placed[0].State)
+}
+
+// An image that a cluster had, and imports again, has the whole deadline again, also where members
+// come and go, and the cluster itself.
+func TestDeadlineStartsAgainForLostImage(t *testing.T) {
+	fleetImage := apitest.FleetDiskImage("ubuntu").WithProgressDeadline(time.Hour)
+	f := newTestState(t, "bergen")
+	f.SetImage(storedImage(fleetImage))
+	f.Decide("ubuntu", now)
+	f.applyPlans("bergen")
+	report := func(phase v1alpha1.Phase) {
+		img := withRevisionOf(newReported("ubuntu-1.0.0", phase), fleetImage)
+		f.reportImages("bergen", img)
+	}
+	stateAt := func(after time.Duration) v1alpha1.ClusterState {
+		t.Helper()
+		d, _, _ := f.Decide("ubuntu", now.Add(after))
+		return d.Placed[0].State
+	}
+	report(v1alpha1.PhaseSucceeded)
+	require.Equal(t, v1alpha1.ClusterSucceeded, stateAt(time.Minute))
+	f.SetMember(onlineMember("oslo"))
+	require.Equal(t, v1alpha1.ClusterSucceeded, stateAt(2*time.Minute))
+
+	report(v1alpha1.PhaseSyncing)
+	const lost = 30 * 24 * time.Hour
+	assert.Equal(t, v1alpha1.ClusterProgressing, stateAt(lost))
+	f.SetMember(onlineMember("lund"))
+	report(v1alpha1.PhaseSyncing)
+	assert.Equal(t, v1alpha1.ClusterProgressing, stateAt(lost+time.Hour))
+	assert.Equal(t, v1alpha1.ClusterTimedOut, stateAt(lost+time.Hour+time.Second))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -104,7 +105,7 @@ func TestParsersCheck(t *testing.T) {
 			}
 			return nil
 		})
-		assert.NoError(t, err)
+		require.NoError(t, err)
 	}
 	assert.Greater(t, checked, 7)
 }

@@ -177,8 +177,8 @@ func (s Snapshot) decideBlocked() (Decision, bool) {
 		return s.notInstalled(v1alpha1.ReasonDuplicateCluster, blockedRecheckInterval, "the cluster belongs to MemberCluster %s, and the agent is installed for that one; see IdentityConfirmed", s.ClusterHolder), true
 	case s.OtherClusterUID != "":
 		return s.notInstalled(v1alpha1.ReasonAnotherCluster, blockedRecheckInterval, "cluster %s answers, but this member is another one: it was rebuilt, or the kubeconfig points elsewhere. "+
-			"To accept the new cluster: %s", shellword.Quote(string(s.OtherClusterUID)),
-			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Self.Member, v1alpha1.AnnotationAcceptCluster+"="+string(s.OtherClusterUID))), true
+			"To accept the new cluster: %s", shellword.Quote(s.OtherClusterUID),
+			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Self.Member, v1alpha1.AnnotationAcceptCluster+"="+s.OtherClusterUID)), true
 	}
 	if r := s.Release; r != nil && r.Status == StatusDeployed && r.Installer == s.Self && r.Revision == s.Desired.Revision {
 		return s.newDecision(metav1.ConditionTrue, v1alpha1.ReasonInstalled, recheckInterval, "release %s has agent %s, as desired", r.Name, r.Version), true

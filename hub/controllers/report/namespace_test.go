@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -29,7 +28,7 @@ func TestReportInNamespaceOfFormerMember(t *testing.T) {
 			r.writePage("page", 10)
 			r.writeRoot("page")
 			reconcile := func() {
-				_, err := r.Reconcile(t.Context(), ctrl.Request(trigger.Requests(testMember)[0]))
+				_, err := r.Reconcile(t.Context(), trigger.Requests(testMember)[0])
 				require.NoError(t, err)
 			}
 			reconcile()

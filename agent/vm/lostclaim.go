@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +21,14 @@ func (d *diskDecider) completeVolume() *v1alpha1.DiskVolume {
 	return volume
 }
 
+// knownClaim returns the claim of the disk, also one that only a live read has found: it has lost the
+// machine's label, or is newer than the cache.
+func (d *diskDecider) knownClaim() *corev1.PersistentVolumeClaim { return cmp.Or(d.Claim, d.LiveClaim) }
+
 // recordClaim has the status remember the claim of a complete data disk, which the guest writes to. A
 // claim that belongs to a former DataVolume is in a cache that lags behind.
 func (d *diskDecider) recordClaim() {
-	claim := d.Claim
+	claim := d.knownClaim()
 	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound {
 		return
 	}
@@ -48,7 +53,8 @@ func (d *diskDecider) knowsClaim() bool {
 // losesClaim reports whether the claim of a complete data disk is being deleted, and the machine has
 // it: a claim that KubeVirt has restored may be the disk instead.
 func (d *diskDecider) losesClaim() bool {
-	return !d.isRoot() && d.isComplete() && d.Claim != nil && d.Claim.DeletionTimestamp != nil && !d.isRestored()
+	claim := d.knownClaim()
+	return !d.isRoot() && d.isComplete() && claim != nil && claim.DeletionTimestamp != nil && !d.isRestored()
 }
 
 // isRestored reports whether KubeVirt has restored a snapshot, so that another claim is the disk.
@@ -75,17 +81,15 @@ func (d *diskDecider) reportClaimDeletion() {
 //
 // Invariant: CDI 1.65 makes another claim, blank or cloned, for a DataVolume that lacks one, and the
 // DataVolume is complete all the time. Such a claim is never shown as the guest's disk, unless a
-// person accepts it. That the claim is gone is read live: no cache has one whose label is removed.
+// person accepts it. A claim that the cache does not have is read live: it may have lost its label.
 func (d *diskDecider) checkClaim() (ends bool) {
 	if !d.knowsClaim() || d.isRestored() {
 		return false
 	}
-	switch claim := d.Claim; {
+	switch claim := d.knownClaim(); {
 	case claim == nil && !d.Live:
 		d.decision.NeedsLive = true
 		return true
-	case claim == nil && !d.ClaimAbsent:
-		return false
 	case claim == nil:
 		d.volume = d.completeVolume()
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title),

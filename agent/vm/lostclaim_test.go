@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -137,14 +138,62 @@ func TestClaimOfRemovedDiskIsRemembered(t *testing.T) {
 	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "of disk scratch was deleted")
 }
 
+// hideClaim has only live reads find the claim: it has lost its label, or is newer than the cache.
+func (w *world) hideClaim(disk string) {
+	w.unlabelled = map[string]*corev1.PersistentVolumeClaim{disk: w.Disks[disk].Claim}
+	w.changeDisk(disk, func(v *vm.DiskView) { v.Claim = nil })
+}
+
+func (w *world) showClaim(disk string) {
+	if claim := w.unlabelled[disk]; claim != nil {
+		w.unlabelled = nil
+		w.changeDisk(disk, func(v *vm.DiskView) { v.Claim = claim })
+	}
+}
+
+// TestClaimThatOnlyLiveReadFinds: it is compared with the one that the status knows, as a cached one is.
+func TestClaimThatOnlyLiveReadFinds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change   func(*world)
+		wantLost string
+	}{
+		"another one": {func(w *world) { w.replaceClaim("scratch") }, "was deleted, and another one has taken its place"},
+		"another one, not bound yet": {func(w *world) {
+			w.replaceClaim("scratch")
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim.Status.Phase = corev1.ClaimPending })
+		}, "was deleted, and another one has taken its place"},
+		"the known one, which is being deleted": {func(w *world) {
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = v.Claim.DeepCopy(); markDeleted(v.Claim) })
+		}, "is being deleted"},
+		"one that a person accepts": {func(w *world) {
+			w.replaceClaim("scratch")
+			w.acceptClaim("scratch", w.Disks["scratch"].Claim.UID)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningDisksWorld(t)
+			tt.change(w)
+			w.hideClaim("scratch")
+			if w.reconcile(); tt.wantLost == "" {
+				w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+				assert.Equal(t, w.unlabelled["scratch"].UID, w.diskStatus("scratch").Volume.ClaimUID, "the status remembers it")
+				return
+			}
+			w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, tt.wantLost)
+			assert.False(t, w.hasCondition(v1alpha1.ConditionDisksReady))
+			w.KubeVirtVM = nil
+			assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "no machine is started with it")
+		})
+	}
+}
+
 // TestClaimWithoutLabelIsNotLost: no cache has it.
 func TestClaimWithoutLabelIsNotLost(t *testing.T) {
 	w := newRunningDisksWorld(t)
+	w.hideClaim("scratch")
 	v := w.View
-	v.Disks = map[string]vm.DiskView{"tools": v.Disks["tools"], "scratch": {DataVolume: v.Disks["scratch"].DataVolume}}
 	require.True(t, w.decideChecked(v).NeedsLive)
-	v.Live = true
-	d := w.decideChecked(v)
+	d := w.decide()
 	assert.Equal(t, v1alpha1.ReasonRunning, d.Status.Reason)
 	assert.Equal(t, w.diskStatus("scratch").Volume, d.Status.Disks[1].Volume, "the status remembers it")
 }
@@ -178,8 +227,9 @@ func TestDataDiskNeverShowsForeignClaim(t *testing.T) {
 		w.reconcile()
 		known, next := w.Disks["scratch"].Claim.UID, 'a'
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			w.showClaim("scratch")
 			claim := w.Disks["scratch"].Claim
-			switch rapid.SampledFrom([]string{"delete", "remove", "make", "accept", "stop", "bind", "look"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"delete", "remove", "make", "accept", "stop", "bind", "hide", "look"}).Draw(t, "step") {
 			case "delete":
 				if claim != nil {
 					w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = claim.DeepCopy(); markDeleted(v.Claim) })
@@ -205,13 +255,15 @@ func TestDataDiskNeverShowsForeignClaim(t *testing.T) {
 				if claim != nil {
 					w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = claim.DeepCopy(); v.Claim.Status.Phase = corev1.ClaimBound })
 				}
+			case "hide":
+				w.hideClaim("scratch")
 			case "stop":
 				w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Halted"})
 			}
 			d := w.reconcile()
 			require.Empty(t, d.CreateDisks)
 			require.Empty(t, d.DeleteDisks)
-			claim = w.Disks["scratch"].Claim
+			claim = cmp.Or(w.Disks["scratch"].Claim, w.unlabelled["scratch"])
 			isKnown := claim != nil && claim.DeletionTimestamp == nil && claim.UID == known
 			require.Equal(t, isKnown, w.hasCondition(v1alpha1.ConditionDisksReady))
 		}

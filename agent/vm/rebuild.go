@@ -22,7 +22,7 @@ func (d *diskDecider) isRebuilt(dv *cdiv1.DataVolume) bool {
 	if d.isBlank() {
 		return d.isBuiltOtherwise(dv)
 	}
-	return d.mayRebuildClone(dv) && d.Live && (d.ClaimAbsent || (d.Claim != nil && d.ClaimLive)) && d.SourceExists
+	return d.mayRebuildClone(dv) && d.Live && d.Claim == d.LiveClaim && d.SourceExists
 }
 
 // awaitsRebuildCheck reports whether only a live read can tell whether a clone is replaced.

@@ -111,10 +111,10 @@ func TestStuckCloneIsReadLive(t *testing.T) {
 	correctSize(w)
 	v := w.View
 	require.True(t, w.decideChecked(v).NeedsLive)
-	v.Live, v.SourceExists, v.ClaimAbsent = true, true, false
+	v.Live, v.SourceExists, v.LiveClaim = true, true, rootDiskClaim(v.DataVolume, corev1.ClaimBound)
 	d := w.decideChecked(v)
 	assert.Empty(t, d.DeleteDisks)
-	v.ClaimAbsent = true
+	v.LiveClaim = nil
 	d = w.decideChecked(v)
 	require.Len(t, d.DeleteDisks, 1)
 	assert.Equal(t, vm.DeleteTarget{Name: "vm-root", UID: "uid-of-disk", ResourceVersion: "7"}, d.DeleteDisks[0])

@@ -101,10 +101,11 @@ func TestUnfilledClaimIsReadLive(t *testing.T) {
 	require.True(t, w.decideChecked(v).NeedsLive)
 	v.Live, v.SourceExists = true, true
 	assert.Empty(t, w.decideChecked(v).DeleteDisks, "not by the cache")
-	v.ClaimLive = true
+	v.LiveClaim = v.Claim
 	require.Len(t, w.decideChecked(v).DeleteDisks, 1)
 	v.Claim = v.Claim.DeepCopy()
 	v.Claim.Spec.VolumeName = "pv-1"
+	v.LiveClaim = v.Claim
 	assert.Empty(t, w.decideChecked(v).DeleteDisks)
 }
 

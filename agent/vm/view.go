@@ -79,11 +79,10 @@ type DiskView struct {
 	// DataVolume and Claim are nil if they do not exist.
 	DataVolume *cdiv1.DataVolume
 	Claim      *corev1.PersistentVolumeClaim
-	// ClaimAbsent: a live read found no claim of the name of an existing DataVolume, whatever its
-	// labels. Set where Live holds.
-	ClaimAbsent bool
-	// ClaimLive: so was Claim. Set where Live holds and a cache has shown it as Pending.
-	ClaimLive bool
+	// LiveClaim is the claim of an existing DataVolume that a live read found, whatever its labels: no
+	// cache has one without the machine's. Read where Live holds and the cache has none, or a Pending
+	// one, which it replaces as Claim.
+	LiveClaim *corev1.PersistentVolumeClaim
 	// ClaimProblem is a sentence about why the claim cannot be created, which CDI does not say;
 	// empty for nothing.
 	ClaimProblem string

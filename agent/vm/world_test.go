@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,6 +33,8 @@ type world struct {
 	// sourceExists: the pinned source can be cloned.
 	sourceExists bool
 	lastDecision vm.Decision
+	// unlabelled has claims that the cache does not have, by the disk's name.
+	unlabelled map[string]*corev1.PersistentVolumeClaim
 	// cloudInitSecret is the stored one, which no View has.
 	cloudInitSecret *corev1.Secret
 }
@@ -126,19 +129,24 @@ func (w *world) decide() vm.Decision {
 	for d.NeedsLive || d.NeedsLiveImages {
 		v.Live, v.LiveImages = d.NeedsLive, true
 		v.SourceExists = v.VM.Status.Pinned != nil && w.sourceExists
-		v.ClaimAbsent = v.Live && v.DataVolume != nil && v.Claim == nil
-		v.ClaimLive = v.Live && v.DataVolume != nil && v.Claim != nil && v.Claim.Status.Phase == corev1.ClaimPending
+		readClaimLive(&v.DiskView, v.Live, w.unlabelled[""])
 		v.Disks = maps.Clone(v.Disks)
 		for name, disk := range v.Disks {
 			disk.SourceExists = disk.Pinned != nil && w.sourceExists
-			disk.ClaimAbsent = v.Live && disk.DataVolume != nil && disk.Claim == nil
-			disk.ClaimLive = v.Live && disk.DataVolume != nil && disk.Claim != nil && disk.Claim.Status.Phase == corev1.ClaimPending
+			readClaimLive(&disk, v.Live, w.unlabelled[name])
 			v.Disks[name] = disk
 		}
 		d = w.decideChecked(v)
 	}
 	w.lastDecision = d
 	return d
+}
+
+// readClaimLive reads a claim as the controller does: unlabelled is one that the cache does not have.
+func readClaimLive(disk *vm.DiskView, live bool, unlabelled *corev1.PersistentVolumeClaim) {
+	if live && disk.DataVolume != nil && (disk.Claim == nil || disk.Claim.Status.Phase == corev1.ClaimPending) {
+		disk.LiveClaim = cmp.Or(disk.Claim, unlabelled)
+	}
 }
 
 // reconcile decides and applies the decisions until no status is to be stored first.

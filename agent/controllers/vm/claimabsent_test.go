@@ -17,9 +17,11 @@ import (
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// TestLiveReadFindsClaimWithoutLabel: no cache has one, and it may hold a guest's data.
+// TestLiveReadFindsClaimWithoutLabel: no cache has one, and it may hold a guest's data. One with the label
+// may be newer than the cache, and be CDI's in place of the guest's.
 func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, corev1.AddToScheme(scheme))
@@ -32,24 +34,26 @@ func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
 	named := metav1.ObjectMeta{Namespace: "ns", Name: "vm-root"}
 	key := diskKey{object: types.NamespacedName{Namespace: "ns", Name: "vm-root"}}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: named}
-	pending, bound := claim.DeepCopy(), claim.DeepCopy()
+	pending, bound, labelled := claim.DeepCopy(), claim.DeepCopy(), claim.DeepCopy()
+	labelled.Labels = map[string]string{v1alpha1.LabelMachineUID: "uid-of-vm"}
 	pending.Status.Phase, bound.Status.Phase = corev1.ClaimPending, corev1.ClaimBound
 	for name, tt := range map[string]struct {
 		stored *corev1.PersistentVolumeClaim
 		cached *corev1.PersistentVolumeClaim
 		all    bool
-		want   bool
-		// wantLive is the phase of the claim that was read live; empty for none.
-		wantLive corev1.PersistentVolumeClaimPhase
+		// wantFound: it is read live and found; otherwise wantCached is left.
+		wantFound  bool
+		wantCached *corev1.PersistentVolumeClaim
 	}{
-		"no claim":                        {all: true, want: true},
-		"one without a label":             {stored: claim, all: true},
-		"one that the cache has":          {cached: claim, all: true},
-		"images only":                     {},
-		"one that still is Pending":       {stored: pending, cached: pending, all: true, wantLive: corev1.ClaimPending},
-		"one that was bound since":        {stored: bound, cached: pending, all: true, wantLive: corev1.ClaimBound},
-		"one that was deleted since":      {cached: pending, all: true, want: true},
-		"images only, with a Pending one": {stored: pending, cached: pending},
+		"no claim":                         {all: true},
+		"one without a label":              {stored: claim, all: true, wantFound: true},
+		"one that is newer than the cache": {stored: labelled, all: true, wantFound: true},
+		"one that the cache has":           {stored: claim, cached: claim, all: true, wantCached: claim},
+		"images only":                      {stored: claim},
+		"one that still is Pending":        {stored: pending, cached: pending, all: true, wantFound: true},
+		"one that was bound since":         {stored: bound, cached: pending, all: true, wantFound: true},
+		"one that was deleted since":       {cached: pending, all: true},
+		"images only, with a Pending one":  {stored: pending, cached: pending, wantCached: pending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&cdiv1.DataVolume{ObjectMeta: named})
@@ -59,10 +63,15 @@ func TestLiveReadFindsClaimWithoutLabel(t *testing.T) {
 			c := b.Build()
 			v, err := (&Reconciler{Client: c, Live: c, Kinds: kinds}).readDiskLive(t.Context(), key, vm.DiskView{Claim: tt.cached}, tt.all)
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, v.ClaimAbsent)
-			assert.Equal(t, tt.wantLive != "", v.ClaimLive)
-			if v.ClaimLive {
-				assert.Equal(t, tt.wantLive, v.Claim.Status.Phase)
+			if !tt.wantFound {
+				assert.Nil(t, v.LiveClaim)
+				assert.Equal(t, tt.wantCached, v.Claim)
+				return
+			}
+			require.NotNil(t, v.LiveClaim)
+			assert.Equal(t, tt.stored.Status.Phase, v.LiveClaim.Status.Phase)
+			if tt.cached != nil {
+				assert.Same(t, v.LiveClaim, v.Claim)
 			}
 		})
 	}

@@ -226,7 +226,7 @@ func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView,
 	}); err != nil {
 		return v, err
 	}
-	v.SourceExists = false
+	v.SourceExists, v.LiveClaim = false, nil
 	if !all {
 		if v.SourceExists, err = r.sourceExists(ctx, r.Client, k.pin); err != nil {
 			return v, err
@@ -247,13 +247,11 @@ func (r *Reconciler) readDiskLive(ctx context.Context, k diskKey, v vm.DiskView,
 	}
 	pending := v.Claim != nil && v.Claim.Status.Phase == corev1.ClaimPending
 	if v.DataVolume != nil && (v.Claim == nil || pending) { // the cache has no claims without the label
-		claim, err := getOptional(ctx, r.Live, k.object, &corev1.PersistentVolumeClaim{})
-		if err != nil {
+		if v.LiveClaim, err = getOptional(ctx, r.Live, k.object, &corev1.PersistentVolumeClaim{}); err != nil {
 			return v, err
 		}
-		v.ClaimAbsent = claim == nil
 		if pending {
-			v.Claim, v.ClaimLive = claim, claim != nil
+			v.Claim = v.LiveClaim
 		}
 	}
 	return v, nil

@@ -59,7 +59,7 @@ type fakeMember struct {
 	// beforeWrite is called before an object is written, refusePage before a page is.
 	beforeWrite func()
 	refusePage  func() error
-	// storesRefused: a new page is stored all the same.
+	// storesRefused: the page is stored all the same.
 	storesRefused bool
 }
 
@@ -269,10 +269,14 @@ func (m *fakeMember) Create(ctx context.Context, obj client.Object, opts ...clie
 }
 
 func (m *fakeMember) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	if err := m.drawWriteError(obj); err != nil {
-		return err
+	refusal := m.drawWriteError(obj)
+	if refusal != nil && !m.storesRefused {
+		return refusal
 	}
 	err := m.Client.Update(ctx, obj, opts...)
+	if refusal != nil {
+		return refusal
+	}
 	m.checkReport(obj, err)
 	return err
 }

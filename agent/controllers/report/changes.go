@@ -88,12 +88,12 @@ func (c *changeTracker) objectChanged(name, version string) bool {
 	return true
 }
 
-// setKnownVersion records the version at which an object is known; empty for none. An
-// object stays stale if its last event had another version, which may be later.
+// setKnownVersion records the version at which an object was just read or written; empty for none.
+// An object stays stale if its last event had another version, which may be later.
 func (c *changeTracker) setKnownVersion(name, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.staleObjects[name] == version {
+	if stale := c.staleObjects[name]; stale == version || stale == unknownVersion {
 		delete(c.staleObjects, name)
 	}
 	if version == "" {

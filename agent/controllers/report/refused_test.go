@@ -1,7 +1,9 @@
 package report
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,10 +70,22 @@ func TestRefusedPageIsOmitted(t *testing.T) {
 
 // A webhook for pages that is down, or denies with a code of its own, must not make the member silent.
 func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
-	denial := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 503, Message: "admission webhook denied the request"}}
+	resource := v1alpha1.GroupVersion.WithResource("clusterreports").GroupResource()
+	denial := func(code int32) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: "admission webhook denied the request"}}
+	}
 	for name, failure := range map[string]error{
 		"a webhook is down":              apierrors.NewInternalError(errors.New("failed calling webhook")),
-		"a webhook denies with 503":      denial,
+		"a webhook denies with 503":      denial(503),
+		"a webhook denies with 401":      denial(401),
+		"a webhook denies with 404":      denial(404),
+		"a webhook denies with 405":      denial(405),
+		"a webhook denies with 409":      denial(409),
+		"a webhook denies with 418":      denial(418),
+		"a webhook denies with 429":      denial(429),
+		"a conflict over nothing":        apierrors.NewConflict(resource, "page", errors.New("denied")),
+		"one that exists nowhere":        apierrors.NewAlreadyExists(resource, "page"),
+		"the client does not wait":       fmt.Errorf("Put \"https://10.0.0.1\": %w", context.DeadlineExceeded),
 		"a webhook that does not answer": apierrors.NewTimeoutError("request did not complete within the allotted timeout", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,29 +133,41 @@ func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
 	}
 }
 
-// A webhook that does not answer holds up each page for as long as its timeout.
+// A webhook that does not answer holds up each page for as long as its timeout, or the client's.
 func TestHangingPagesDoNotDelayTheRoot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newFakeMember(t, 300)
-		m.r.Heartbeat = time.Second
-		m.refusePage = func() error {
-			return errors.Join(trigger.Sleep(t.Context(), 10*time.Second), apierrors.NewInternalError(errors.New("failed calling webhook: context deadline exceeded")))
-		}
-		began := time.Now()
-		for range 2 {
-			_, _ = m.writeReport(t.Context())
-		}
-		written := m.readRoot(t).ObservedAt
-		assert.WithinDuration(t, began.Add(30*time.Second), written.Time, 15*time.Second)
-		for range 20 {
-			_, err := m.writeReport(t.Context())
-			require.NoError(t, err)
-			next := m.readRoot(t).ObservedAt
-			assert.Less(t, next.Sub(written.Time), time.Minute)
-			written = next
-			require.NoError(t, trigger.Sleep(t.Context(), time.Second))
-		}
-	})
+	for name, tt := range map[string]struct {
+		answer error
+		after  time.Duration
+		// wantWritten is when the second root is written.
+		wantWritten time.Duration
+		// wantWithin bounds the time of two reports, and the pause between them.
+		wantWithin time.Duration
+	}{
+		"of a webhook": {apierrors.NewInternalError(errors.New("failed calling webhook: context deadline exceeded")), 10 * time.Second, 30 * time.Second, time.Minute},
+		"no answer":    {context.DeadlineExceeded, 30 * time.Second, 90 * time.Second, 62 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newFakeMember(t, 300)
+				m.r.Heartbeat = time.Second
+				m.refusePage = func() error { return errors.Join(trigger.Sleep(t.Context(), tt.after), tt.answer) }
+				began := time.Now()
+				for range 2 {
+					_, _ = m.writeReport(t.Context())
+				}
+				written := m.readRoot(t).ObservedAt
+				assert.WithinDuration(t, began.Add(tt.wantWritten), written.Time, 15*time.Second)
+				for range 20 {
+					_, err := m.writeReport(t.Context())
+					require.NoError(t, err)
+					next := m.readRoot(t).ObservedAt
+					assert.Less(t, next.Sub(written.Time), tt.wantWithin)
+					written = next
+					require.NoError(t, trigger.Sleep(t.Context(), time.Second))
+				}
+			})
+		})
+	}
 }
 
 // A write that the API server answers with a failure may be stored all the same.
@@ -151,9 +177,105 @@ func TestFailingPageThatIsStoredIsNotOmitted(t *testing.T) {
 		m.storesRefused = true
 		m.refusePage = func() error { return apierrors.NewTimeoutError("no answer of etcd", 1) }
 		_, err := m.writeReport(t.Context())
-		require.Error(t, err)
+		require.NoError(t, err)
 		root := m.readRoot(t)
 		assert.Zero(t, root.OmittedImages)
 		assert.Len(t, root.Pages, 1)
+	})
+}
+
+// A failure that is over says nothing about one that comes long after.
+func TestFailureThatIsOverIsForgotten(t *testing.T) {
+	timeout, hiccup := apierrors.NewTimeoutError("no answer of etcd", 1), apierrors.NewInternalError(errors.New("a single hiccup"))
+	for name, tt := range map[string]struct {
+		stored bool
+		undone bool
+	}{
+		"since the page was stored all the same": {stored: true},
+		"since the page needs no write any more": {undone: true},
+		"since another write has succeeded":      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newFakeMember(t, 300)
+				writeAll := func() {
+					t.Helper()
+					for range 4 {
+						_, err := m.writeReport(t.Context())
+						require.NoError(t, err)
+					}
+					assert.Zero(t, m.readRoot(t).OmittedImages)
+				}
+				writeAll()
+				stamp := m.images[imageKey(0)]
+				m.storesRefused, m.refusePage = tt.stored, func() error { return timeout }
+				m.changeImage(imageKey(0), false)
+				m.deliverEvents()
+				_, err := m.writeReport(t.Context())
+				assert.Equal(t, !tt.stored, err != nil)
+				m.storesRefused, m.refusePage = false, nil
+				if tt.undone {
+					m.images[imageKey(0)] = stamp
+					m.pendingEvents = append(m.pendingEvents, imageKey(0))
+					m.deliverEvents()
+				}
+				writeAll()
+				require.NoError(t, trigger.Sleep(t.Context(), 24*time.Hour))
+				failed := 0
+				m.refusePage = func() error {
+					if failed++; failed == 1 {
+						return hiccup
+					}
+					return nil
+				}
+				m.changeImage(imageKey(299), false)
+				m.deliverEvents()
+				_, err = m.writeReport(t.Context())
+				require.Error(t, err, "it is repeated soon")
+				assert.Zero(t, m.readRoot(t).OmittedImages)
+			})
+		})
+	}
+}
+
+// A page that another writer has changed is no failure, however often that happens.
+func TestPageOfAnotherWriterIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember(t, 3)
+		_, err := m.writeReport(t.Context())
+		require.NoError(t, err)
+		name := m.r.paginator.Pages()[0].Name
+		m.refusePage = func() error {
+			page := &v1alpha1.ClusterReport{}
+			require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, page))
+			page.Page.Images = nil
+			return m.Client.Update(t.Context(), page)
+		}
+		m.changeImage(imageKey(0), false)
+		m.deliverEvents()
+		for range 4 {
+			_, err = m.writeReport(t.Context())
+			require.ErrorIs(t, err, errReportChanged)
+			require.NoError(t, trigger.Sleep(t.Context(), lastingFailure))
+		}
+		m.refusePage = nil
+		_, err = m.writeReport(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, m.readRoot(t).OmittedImages)
+	})
+}
+
+// Its page is as it was read since: it answers the plan that it did.
+func TestDeniedPageIsNotStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMember(t, 3)
+		_, err := m.writeReport(t.Context())
+		require.NoError(t, err)
+		m.refusePage = func() error { return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 409, Message: "denied"}} }
+		m.changeImage(imageKey(0), false)
+		m.deliverEvents()
+		_, err = m.writeReport(t.Context())
+		require.ErrorIs(t, err, errReportChanged)
+		assert.Empty(t, m.r.changes.takeStaleObjects())
 	})
 }

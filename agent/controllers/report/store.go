@@ -32,16 +32,24 @@ type storedObject struct {
 	imageCount int
 	root       *v1alpha1.ReportRoot
 	activity   *v1alpha1.ReportedActivity
-	// refusedUntil is when a page is tried again that the API server has refused, or goes on failing to
-	// write; zero if it took the last one.
+	// refusedUntil is when a page is tried again that is refused, or whose writes go on failing; zero if
+	// the last one was stored.
 	refusedUntil time.Time
-	// failingSince is when the API server first failed to write a page; zero if it took the last one.
+	// failingSince is when a write of a page first failed; zero if the last one was stored.
 	failingSince time.Time
 	// answer is the plan that the stored page answers.
 	answer report.PlanAnswer
 }
 
 func (o *storedObject) exists() bool { return o.uid != "" }
+
+// holds reports whether a page is stored as it is now.
+func (o *storedObject) holds(page report.Page) bool {
+	return o.exists() && !o.mustRewrite && o.digest == page.Digest
+}
+
+// clearFailure ends what is known of failed writes.
+func (o *storedObject) clearFailure() { o.refusedUntil, o.failingSince = time.Time{}, time.Time{} }
 
 // isOutdated reports whether a page is stored otherwise, or not at all, because it was refused.
 func (o *storedObject) isOutdated(page report.Page) bool {

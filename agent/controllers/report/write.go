@@ -3,10 +3,8 @@ package report
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -49,7 +47,7 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 const refusedPageDelay = time.Minute
 
 const (
-	// lastingFailure is how long the API server may fail to write a page before the report does without.
+	// lastingFailure is how long writes of a page may fail before the report does without.
 	lastingFailure = 10 * time.Second
 	// maxFailedPageTime bounds what failing pages take of one report, as where a webhook does not answer.
 	maxFailedPageTime = 10 * time.Second
@@ -63,12 +61,14 @@ func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more 
 	for _, page := range pages {
 		stored := r.stored[page.Name]
 		switch {
+		case stored != nil && stored.holds(page):
+			stored.clearFailure()
 		case stored != nil && time.Now().Before(stored.refusedUntil):
 		case stored == nil || !stored.exists():
 			if err := pass.writePage(ctx, page); err != nil {
 				return false, err
 			}
-		case stored.mustRewrite || stored.digest != page.Digest:
+		default:
 			changed = append(changed, page)
 		}
 	}
@@ -105,41 +105,47 @@ type pagePass struct {
 
 // writePage writes one page.
 //
-// Invariant: a page that is refused, or that the API server goes on failing to write, as by a webhook
-// that is down, keeps neither the others nor the root from being written, and the root counts its images
-// as omitted. So the agent beats, and the hub does not take images that are not shown for missing.
+// Invariant: a page that is refused, or whose writes go on failing in whatever way, as by a webhook that
+// is down, does not answer or denies with a code of its own, keeps neither the others nor the root from
+// being written, and the root counts its images as omitted. So the agent beats, and the hub does not take
+// images that are not shown for missing. Whether anything can be written, the root's own write tells.
+//
+// Invariant: a conflict is a failure only where the page is stored as it is known: otherwise another
+// writer was first.
 func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
 	if p.failedFor >= maxFailedPageTime {
 		p.objectFor(page.Name).refusedUntil, p.skipped = time.Now(), true
 		return nil
 	}
-	began := time.Now()
+	began, before := time.Now(), *p.objectFor(page.Name)
 	err := p.writeObject(ctx, page.Name, func(obj *v1alpha1.ClusterReport) {
 		obj.Page = &v1alpha1.ReportPage{Images: p.paginator.PageImages(page.Name)}
 	})
 	now, stored := time.Now(), p.objectFor(page.Name)
-	switch {
-	case err == nil:
-		stored.refusedUntil, stored.failingSince = time.Time{}, time.Time{}
+	if err == nil {
+		stored.clearFailure()
 		p.Metrics.CountWrite(metrics.ReportPage)
 		return nil
-	case mailbox.IsRefused(err):
-	case isServerFailure(err):
-		p.failedFor += now.Sub(began)
-		since := stored.failingSince
-		if since.IsZero() {
-			since = began
-		}
-		if readErr := p.readObject(ctx, page.Name); readErr != nil { // it may be stored all the same
+	}
+	p.failedFor += now.Sub(began)
+	if !mailbox.IsRefused(err) {
+		if readErr := p.readObject(ctx, page.Name); readErr != nil {
 			return errors.Join(err, readErr)
 		}
-		stored.failingSince = since
+		switch changed := stored.uid != before.uid || stored.resourceVersion != before.resourceVersion; {
+		case stored.holds(page): // stored all the same
+			stored.clearFailure()
+			return nil
+		case changed && errors.Is(err, errReportChanged):
+			return err
+		}
+		if stored.failingSince = before.failingSince; stored.failingSince.IsZero() {
+			stored.failingSince = began
+		}
 		if !p.failuresLast(now) {
 			p.failure = errors.Join(p.failure, err)
 			return nil
 		}
-	default:
-		return err
 	}
 	stored.refusedUntil = now.Add(refusedPageDelay)
 	ctrl.LoggerFrom(ctx).Error(err, "The API server does not take a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
@@ -156,13 +162,6 @@ func (r *Reconciler) failuresLast(now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// isServerFailure reports whether the API server answers that itself, or a webhook, has failed. Without
-// an answer nothing can be written.
-func isServerFailure(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
 // writeRoot writes the root if it has changed, if somebody else has changed it, and with

@@ -63,7 +63,9 @@ func (d *diskDecider) isUnfilled(dv *cdiv1.DataVolume) bool {
 }
 
 // isBuiltOtherwise reports whether a disk was requested with another size or StorageClass than it would
-// be if it were created now. A StorageClass that is no longer asked for is kept.
+// be if it were created now. A StorageClass that is no longer asked for is kept. So is that of a clone
+// with a claim, which may be on its way, once an edit of the image has made another revision than the one
+// that is cloned.
 func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
 	if dv.Spec.Storage == nil {
 		return false
@@ -75,7 +77,11 @@ func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
 	disk, _ := d.buildDisk(source)
 	size, class := requestedStorage(dv)
 	wantedSize, wantedClass := requestedStorage(disk)
-	return size.Cmp(wantedSize) != 0 || (wantedClass != "" && class != wantedClass)
+	if size.Cmp(wantedSize) != 0 {
+		return true
+	}
+	isFormerRevision := source != nil && d.Pinned != nil && d.Pinned.Spec.Revision() != source.Revision
+	return wantedClass != "" && class != wantedClass && (d.Claim == nil || !isFormerRevision)
 }
 
 // requestedStorage returns what the agent asked for, which a webhook may have changed. A DataVolume of

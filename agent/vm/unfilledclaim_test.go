@@ -7,11 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -91,6 +93,40 @@ func TestUnfilledCloneFollowsCorrection(t *testing.T) {
 			assert.Empty(t, w.reconcile().DeleteDisks)
 		})
 	}
+}
+
+// TestEditedImageKeepsRunningClone: its class is of another revision than the one that is cloned.
+func TestEditedImageKeepsRunningClone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit func(*v1alpha1.VMDiskImageSpec)
+	}{
+		"another class": {func(s *v1alpha1.VMDiskImageSpec) { s.StorageClass = "next" }},
+		"another size":  {func(s *v1alpha1.VMDiskImageSpec) { s.DiskSize = resource.MustParse("100Gi") }},
+		"neither":       {func(*v1alpha1.VMDiskImageSpec) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStuckClonesWorld(t).withUnfilledClaims()
+			w.DataVolume.Status.Phase, w.DataVolume.Status.Progress = cdiv1.CloneInProgress, "95.0%"
+			assert.Empty(t, w.reconcile().DeleteDisks)
+			img := w.Pinned.DeepCopy()
+			tt.edit(&img.Spec)
+			w.Image, w.Pinned = img, img
+			assert.Empty(t, w.reconcile().DeleteDisks)
+		})
+	}
+	t.Run("taken back", func(t *testing.T) {
+		w := newStuckClonesWorld(t).withUnfilledClaims()
+		asked := w.DataVolume.Annotations[v1alpha1.AnnotationRequestedStorage]
+		img := w.Pinned.DeepCopy()
+		img.Spec.StorageClass = "first"
+		w.DataVolume.Annotations[v1alpha1.AnnotationRequestedStorage] = asked + "next"
+		w.Image, w.Pinned = img, img
+		assert.Empty(t, w.reconcile().DeleteDisks)
+		w.VM.Status.Pinned.Revision = img.Spec.Revision()
+		img.Status.Serving.Revision = img.Spec.Revision()
+		w.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] = kubevirt.ClonedFromValue(*w.VM.Status.Pinned)
+		assert.Len(t, w.reconcile().DeleteDisks, 1)
+	})
 }
 
 // TestUnfilledClaimIsReadLive: the cache may lag behind one that has its volume by now.

@@ -113,6 +113,9 @@ func (d *diskDecider) replacedClaimAdvice() string {
 // reportLostClaim says what happened to the claim, and what follows from it.
 func (d *diskDecider) reportLostClaim(message, consequence string) {
 	d.lostMessage = message
+	if !d.isRemoved() {
+		d.requeueWithin(missingRecheckInterval) // a claim that is restored without the machine's label has no event
+	}
 	if !d.deployIgnored() {
 		d.setBlocker(failedState(v1alpha1.ReasonDataDiskLost, message+consequence))
 	}

@@ -3,6 +3,7 @@ package vm_test
 import (
 	"cmp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -185,6 +186,19 @@ func TestClaimThatOnlyLiveReadFinds(t *testing.T) {
 			assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "no machine is started with it")
 		})
 	}
+}
+
+// TestLostClaimIsReadAgain: no event says that it is restored without the label.
+func TestLostClaimIsReadAgain(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	known := w.Disks["scratch"].Claim
+	w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = nil })
+	d := w.reconcile()
+	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost)
+	assert.Equal(t, 30*time.Second, d.RequeueAfter)
+	w.unlabelled = map[string]*corev1.PersistentVolumeClaim{"scratch": known}
+	assert.Zero(t, w.reconcile().RequeueAfter)
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
 }
 
 // TestClaimWithoutLabelIsNotLost: no cache has it.

@@ -35,30 +35,32 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		r.ownWrites.recordWrite(img)
 		return nil
 	}
+	var childErr error
 	if d.CreateSnapshot != nil {
 		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
-			err = fmt.Errorf("%s: %w", describeImage(img), &childError{"create", image.KindVolumeSnapshot, d.CreateSnapshot.Name, err})
+			childErr = fmt.Errorf("%s: %w", describeImage(img), &childError{"create", image.KindVolumeSnapshot, d.CreateSnapshot.Name, err})
 			if r.childRefusals.get(img.UID) == "" {
-				return err
+				return childErr // otherwise the status says so
 			}
-			return errors.Join(err, r.updateStatus(ctx, img, d)) // which says so
 		}
 	}
 	if err := r.updateStatus(ctx, img, d); err != nil {
-		return err
+		return errors.Join(childErr, err)
 	}
 	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
-	// A refused DataSource keeps no storage, whose slot others may wait for.
+	// Whatever is refused, a DataSource, a snapshot or a deletion, keeps no other storage, whose slot others
+	// may wait for.
 	publishErr := r.applyDataSources(ctx, img, d)
 	if errors.Is(publishErr, errImageChanged) {
-		return publishErr
+		return errors.Join(childErr, publishErr)
 	}
 	for _, target := range d.Delete {
-		if err := r.deleteChild(ctx, img, target); err != nil {
-			return err
-		}
+		childErr = errors.Join(childErr, r.deleteChild(ctx, img, target))
+	}
+	if childErr != nil {
+		return errors.Join(childErr, publishErr)
 	}
 	if d.AwaitsServerClock {
 		r.recordClockAhead(img, d.DeleteNotBefore)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,44 @@ func TestRefusedDeletionIsShown(t *testing.T) {
 			reconcile()
 			assert.NotContains(t, reconcile().Status.Message, "the API server refuses")
 			assert.True(t, apierrors.IsNotFound(p.Get(t.Context(), client.ObjectKeyFromObject(claim), claim)))
+		})
+	}
+}
+
+// TestRefusedChildKeepsNoOthers: one child that is refused for good would keep the storage of all others.
+func TestRefusedChildKeepsNoOthers(t *testing.T) {
+	for name, refused := range map[string]string{"a deletion": "a-1", "a snapshot": "snapshot-1"} {
+		t.Run(name, func(t *testing.T) {
+			p := newPruneFixture(t)
+			p.childRefusals.set(p.img.UID, errors.New("refused before"))
+			asked := map[string]int{}
+			answer := func(o client.Object) error {
+				if asked[o.GetName()]++; o.GetName() == refused {
+					return newConflict("denied")
+				}
+				return nil
+			}
+			d := image.Decision{
+				Status: p.img.Status, CreateSnapshot: &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "snapshot-1"}},
+				DataSources: []image.DataSourceChange{{Operation: image.CreateDataSource, DataSource: &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ubuntu"}}}},
+				DeleteImage: true,
+			}
+			for _, name := range []string{"a-1", "a-2"} {
+				claim := apitest.PersistentVolumeClaim("ns/" + name).Obj()
+				claim.ResourceVersion = ""
+				require.NoError(t, p.Create(t.Context(), claim))
+				d.Delete = append(d.Delete, image.DeleteTarget{Kind: image.KindPersistentVolumeClaim, Name: name, UID: claim.UID})
+			}
+			p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					return answer(o)
+				},
+				Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+					return answer(o)
+				},
+			})
+			require.ErrorContains(t, p.apply(t.Context(), p.img, d), refused)
+			assert.Equal(t, map[string]int{"snapshot-1": 1, "ubuntu": 1, "a-1": 1, "a-2": 1}, asked, "the image stays until all of them are gone")
 		})
 	}
 }

@@ -18,6 +18,7 @@ func TestConflictTracker(t *testing.T) {
 	denied := fmt.Errorf("creating: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: 409, Message: "admission webhook denied the request"}})
 	stale, other := errors.New("changed since it was read"), errors.New("connection refused")
 	quota := apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("changed"))
+	exists := apierrors.NewAlreadyExists(schema.GroupResource{Resource: "things"}, "x")
 	five := []error{denied, denied, denied, denied, denied}
 	for name, tt := range map[string]struct {
 		answers []error
@@ -29,6 +30,7 @@ func TestConflictTracker(t *testing.T) {
 		"stale reads between":           {append(five[:5:5], stale, stale, denied), true},
 		"a success between":             {append(five[:5:5], nil, denied), false},
 		"another error between":         {append(five[:5:5], other, denied), false},
+		"one that exists":               {[]error{exists, exists, exists, exists, exists, exists}, true},
 		"over a quota":                  {[]error{quota, quota, quota, quota, quota, quota, quota}, false},
 		"stale reads only":              {[]error{stale, stale, stale, stale, stale, stale, stale}, false},
 		"again after one that lasted":   {append(five[:5:5], denied, denied), true},
@@ -39,7 +41,7 @@ func TestConflictTracker(t *testing.T) {
 			request, another := ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}}, ctrl.Request{NamespacedName: types.NamespacedName{Name: "b"}}
 			var lasts, expected bool
 			for _, err := range tt.answers {
-				expected = IsObjectConflict(err) && tracker.IsExhausted(request)
+				expected = (IsObjectConflict(err) || apierrors.IsAlreadyExists(err)) && tracker.IsExhausted(request)
 				lasts = tracker.Record(request, err, errors.Is(err, stale)) == 0
 				assert.Equal(t, expected, lasts)
 			}

@@ -183,28 +183,14 @@ func (r *Reconciler) applyDataSources(ctx context.Context, img *v1alpha1.VMDiskI
 		case err == nil:
 			r.publishRefusals.set(img.UID, nil)
 			continue
-		case r.isLastingConflict(img, err):
-		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-			return fmt.Errorf("%w: %w", errImageChanged, asConflict(change.DataSource.Name, err)) // another writer was first
+		case trigger.IsConflict(err) && r.conflicts.IsExhausted(requestFor(image.KeyOf(img))): // no other read solves it
+		case trigger.IsConflict(err), apierrors.IsNotFound(err):
+			return fmt.Errorf("%w: %w", errImageChanged, err) // another writer was first
 		}
 		r.publishRefusals.set(img.UID, err)
 		return fmt.Errorf("trying to %s DataSource %s of %s: %w", change.Operation, change.DataSource.Name, describeImage(img), err)
 	}
 	return nil
-}
-
-// asConflict has an object that exists although no cache shows it counted as a conflict, too.
-func asConflict(dataSource string, err error) error {
-	if apierrors.IsAlreadyExists(err) {
-		return apierrors.NewConflict(cdiv1.SchemeGroupVersion.WithResource("datasources").GroupResource(), dataSource, err)
-	}
-	return err
-}
-
-// isLastingConflict reports whether so many requests for an image in a row were conflicts that no other
-// read of an object solves this one.
-func (r *Reconciler) isLastingConflict(img *v1alpha1.VMDiskImage, err error) bool {
-	return trigger.IsConflict(err) && r.conflicts.IsExhausted(requestFor(image.KeyOf(img)))
 }
 
 func (r *Reconciler) applyDataSource(ctx context.Context, change image.DataSourceChange) error {

@@ -168,10 +168,13 @@ func TestLastingConflictOfDataSourceIsShown(t *testing.T) {
 				assert.Equal(t, trigger.ConflictRetryDelay<<n, p.conflicts.Record(request, err, isConflict(err)))
 				assert.Empty(t, p.publishRefusals.get(p.img.UID))
 			}
-			err := p.applyDataSources(t.Context(), p.img, d)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, errImageChanged, "what else is decided goes on")
-			assert.NotEmpty(t, p.publishRefusals.get(p.img.UID))
+			for range 10 {
+				err := p.applyDataSources(t.Context(), p.img, d)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, errImageChanged, "what else is decided goes on")
+				assert.NotEmpty(t, p.publishRefusals.get(p.img.UID))
+				assert.Zero(t, p.conflicts.Record(request, err, isConflict(err)), "it backs off")
+			}
 		})
 	}
 }

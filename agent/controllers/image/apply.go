@@ -62,6 +62,7 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if childErr != nil {
 		return errors.Join(childErr, publishErr)
 	}
+	r.childRefusals.set(img.UID, nil)
 	if d.AwaitsServerClock {
 		r.recordClockAhead(img, d.DeleteNotBefore)
 	}

@@ -118,6 +118,23 @@ func TestRefusedChildKeepsNoOthers(t *testing.T) {
 	}
 }
 
+// TestChildRefusalIsForgottenBesideOthers: a DataSource that stays refused says nothing about the storage.
+func TestChildRefusalIsForgottenBesideOthers(t *testing.T) {
+	p := newPruneFixture(t)
+	denied := apierrors.NewForbidden(cdiv1.Resource("datasources"), "ubuntu", errors.New("denied by a policy"))
+	p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return denied },
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return nil },
+	})
+	d := image.Decision{
+		Status: p.img.Status, Delete: []image.DeleteTarget{{Kind: image.KindPersistentVolumeClaim, Name: "a-1", UID: "uid"}},
+		DataSources: []image.DataSourceChange{{Operation: image.CreateDataSource, DataSource: &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ubuntu"}}}},
+	}
+	p.childRefusals.set(p.img.UID, errors.New("refused before"))
+	require.ErrorIs(t, p.apply(t.Context(), p.img, d), denied)
+	assert.Empty(t, p.childRefusals.get(p.img.UID))
+}
+
 // TestReplacedChildIsNoConflict: the object to delete is gone, and another one has its name.
 func TestReplacedChildIsNoConflict(t *testing.T) {
 	p := newPruneFixture(t)

@@ -26,10 +26,11 @@ func (d *diskDecider) completeVolume() *v1alpha1.DiskVolume {
 func (d *diskDecider) knownClaim() *corev1.PersistentVolumeClaim { return cmp.Or(d.Claim, d.LiveClaim) }
 
 // recordClaim has the status remember the claim of a complete data disk, which the guest writes to. A
-// claim that belongs to a former DataVolume is in a cache that lags behind.
+// claim that belongs to a former DataVolume is in a cache that lags behind, and while KubeVirt has restored
+// another claim as the disk, this one may be CDI's, without what the guest has written.
 func (d *diskDecider) recordClaim() {
 	claim := d.knownClaim()
-	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound {
+	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound || (d.isRestored() && d.restoredClaim() != d.objectName) {
 		return
 	}
 	d.volume.DataVolumeUID = ""
@@ -58,8 +59,14 @@ func (d *diskDecider) losesClaim() bool {
 }
 
 // isRestored reports whether KubeVirt has restored a snapshot, so that another claim is the disk.
-func (d *diskDecider) isRestored() bool {
-	return d.KubeVirtVM != nil && kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName()) != ""
+func (d *diskDecider) isRestored() bool { return d.restoredClaim() != "" }
+
+// restoredClaim returns the claim that is the disk since KubeVirt has restored a snapshot; empty for none.
+func (d *diskDecider) restoredClaim() string {
+	if d.KubeVirtVM == nil {
+		return ""
+	}
+	return kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName())
 }
 
 // reportClaimDeletion says that the claim of a complete data disk is being deleted without its

@@ -229,6 +229,39 @@ func TestClaimOfFormerDataVolumeIsNotRecorded(t *testing.T) {
 	assert.Equal(t, current.UID, w.diskStatus("scratch").Volume.ClaimUID)
 }
 
+// restoreDisk has KubeVirt restore a snapshot of data disk scratch into a claim.
+func (w *world) restoreDisk(claim string) {
+	volumes := w.getList(volumesPath)
+	volumes[3] = map[string]any{"name": "scratch", "persistentVolumeClaim": map[string]any{"claimName": claim}}
+	w.setList(volumes, volumesPath)
+	w.setAnnotation("restore.kubevirt.io/lastRestoreUID", "vmrestore-1")
+}
+
+// TestClaimBesideRestoredOneIsNotRecorded: CDI's empty claim is not the disk once a person returns to it.
+func TestClaimBesideRestoredOneIsNotRecorded(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	former, known := w.getList(volumesPath), w.Disks["scratch"].Claim.UID
+	w.restoreDisk("restore-1-scratch")
+	w.replaceClaim("scratch")
+	w.reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	assert.Equal(t, known, w.diskStatus("scratch").Volume.ClaimUID)
+	w.setAnnotation("restore.kubevirt.io/lastRestoreUID", "")
+	w.setList(former, volumesPath)
+	w.reconcile()
+	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "another one has taken its place")
+}
+
+// TestClaimRestoredInPlaceIsRecorded: it has the name of the disk.
+func TestClaimRestoredInPlaceIsRecorded(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	w.replaceClaim("scratch")
+	w.restoreDisk(w.Disks["scratch"].DataVolume.Name)
+	w.reconcile()
+	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+	assert.Equal(t, w.Disks["scratch"].Claim.UID, w.diskStatus("scratch").Volume.ClaimUID)
+}
+
 // TestDataDiskNeverShowsForeignClaim draws what happens to a claim: no decision shows a machine as ready
 // with a claim that nobody has accepted, in the place of the one that it was ready with.
 func TestDataDiskNeverShowsForeignClaim(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -80,7 +81,11 @@ func (d *diskDecider) reportClaimDeletion() {
 	if d.KubeVirtVM != nil && d.isUsed() && d.instanceIsRunning() {
 		advice = "save in the guest what it has written, since it stays only while the machine runs"
 	}
-	d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title), ", and CDI makes another one without what the guest has written: "+advice)
+	consequence := ", and CDI makes another one without what the guest has written: " + advice
+	if d.isRestoredInPlace() {
+		consequence = d.restoreAdvice() + "; where none is, " + advice
+	}
+	d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title), consequence)
 }
 
 // checkClaim reports a complete data disk without the claim that it was complete with, and whether
@@ -99,18 +104,36 @@ func (d *diskDecider) checkClaim() (ends bool) {
 		return true
 	case claim == nil:
 		d.volume = d.completeVolume()
-		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title),
-			", and CDI makes another one without what the guest has written: "+d.replacedClaimAdvice())
+		consequence := ", and CDI makes another one without what the guest has written: " + d.replacedClaimAdvice()
+		if d.isRestoredInPlace() {
+			consequence = d.restoreAdvice() + "; where none is, " + d.replacedClaimAdvice()
+		}
+		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title), consequence)
 		return true
 	case claim.UID == d.previous.ClaimUID || claim.Annotations[v1alpha1.AnnotationAcceptClaim] == string(claim.UID):
 		return false
 	default:
 		d.volume = d.completeVolume()
+		consequence := " without what the guest has written: " + d.replacedClaimAdvice()
+		if d.isRestoredInPlace() || kubevirt.IsRestored(claim) {
+			consequence = d.restoreAdvice()
+		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s was deleted, and another one has taken its place", d.objectName, d.title),
-			fmt.Sprintf(" without what the guest has written: %s. To use the one that is there: kubectl -n %s annotate persistentvolumeclaim %s %s=%s --overwrite",
-				d.replacedClaimAdvice(), d.VM.Namespace, d.objectName, v1alpha1.AnnotationAcceptClaim, claim.UID))
+			fmt.Sprintf("%s. To use the one that is there: kubectl -n %s annotate persistentvolumeclaim %s %s=%s --overwrite",
+				consequence, d.VM.Namespace, d.objectName, v1alpha1.AnnotationAcceptClaim, claim.UID))
 		return true
 	}
+}
+
+// isRestoredInPlace reports whether KubeVirt (1.8) has set about restoring a snapshot into another claim
+// of the same name: CDI makes none for such a DataVolume. That does not say whether it still does.
+func (d *diskDecider) isRestoredInPlace() bool {
+	return d.DataVolume != nil && d.DataVolume.Annotations[cdiv1.AnnPrePopulated] != ""
+}
+
+// restoreAdvice says what to wait for: what is deleted or written before may destroy the restored disk.
+func (d *diskDecider) restoreAdvice() string {
+	return fmt.Sprintf(", since KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (kubectl -n %s get virtualmachinerestores)", d.VM.Namespace)
 }
 
 func (d *diskDecider) replacedClaimAdvice() string {

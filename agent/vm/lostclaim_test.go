@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -260,6 +261,46 @@ func TestClaimRestoredInPlaceIsRecorded(t *testing.T) {
 	w.reconcile()
 	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
 	assert.Equal(t, w.Disks["scratch"].Claim.UID, w.diskStatus("scratch").Volume.ClaimUID)
+}
+
+// TestRestoreInPlaceIsWaitedFor: to delete the DataVolume meanwhile would delete what KubeVirt restores.
+func TestRestoreInPlaceIsWaitedFor(t *testing.T) {
+	prePopulate := func(w *world) {
+		w.changeDisk("scratch", func(v *vm.DiskView) {
+			v.DataVolume = v.DataVolume.DeepCopy()
+			v.DataVolume.Annotations[cdiv1.AnnPrePopulated] = v.DataVolume.Name
+		})
+	}
+	for name, tt := range map[string]struct {
+		change   func(*world)
+		wantText string
+	}{
+		"the former claim is being deleted": {func(w *world) {
+			prePopulate(w)
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = v.Claim.DeepCopy(); markDeleted(v.Claim) })
+		}, "where none is, save in the guest"},
+		"there is no claim": {func(w *world) {
+			prePopulate(w)
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim = nil })
+		}, "where none is, delete DataVolume"},
+		"the restored claim": {func(w *world) {
+			prePopulate(w)
+			w.replaceClaim("scratch")
+		}, "To use the one that is there: kubectl"},
+		"the restored claim, with KubeVirt's annotation alone": {func(w *world) {
+			w.replaceClaim("scratch")
+			w.changeDisk("scratch", func(v *vm.DiskView) { v.Claim.Annotations = map[string]string{"restore.kubevirt.io/name": "r"} })
+		}, "To use the one that is there: kubectl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningDisksWorld(t)
+			tt.change(w)
+			w.reconcile()
+			w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (kubectl -n ns get virtualmachinerestores)", tt.wantText)
+			assert.NotContains(t, w.VM.Status.Message, "CDI makes another one")
+			assert.NotContains(t, w.VM.Status.Message, "without what the guest has written")
+		})
+	}
 }
 
 // TestDataDiskNeverShowsForeignClaim draws what happens to a claim: no decision shows a machine as ready

@@ -28,7 +28,7 @@ const (
 func NewReport(r prometheus.Registerer) *Report {
 	m := &Report{
 		pages:   prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "pages", Help: "Pages that the ClusterReport lists."}),
-		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that do not fit into the pages of the ClusterReport, or are on pages that the API server refuses."}),
+		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that do not fit into the pages of the ClusterReport, or are on pages that cannot be written."}),
 		written: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "last_write_timestamp_seconds",
 			Help: "When this agent last wrote the root of the ClusterReport; 0 for never, as without leadership."}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "report", Name: "writes_total",

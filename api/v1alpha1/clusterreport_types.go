@@ -389,7 +389,7 @@ type ReportRoot struct {
 	// +optional
 	Images int32 `json:"images"`
 	// omittedImages is how many images do not fit into the pages, or are on pages that the
-	// member's API server refuses.
+	// agent cannot write.
 	// +optional
 	OmittedImages int32 `json:"omittedImages,omitempty"`
 	// references is how many VirtualMachines need an image, summed over all images.

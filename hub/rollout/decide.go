@@ -160,7 +160,7 @@ func (e *evaluation) placeClusters() {
 		c.keepsItem = c.started && len(c.UnknownFields) > 0
 		c.obstacle = c.findObstacle()
 		c.isApproved = !e.waves[c.wave].requireApproval || e.isApproved(&c)
-		if c.countsFrom = laterOf(c.PlannedAt, c.LostAt); c.HadImage {
+		if c.countsFrom = laterOf(c.PlannedAt, c.Loss.At); c.HadImage {
 			c.countsFrom = e.Now
 		}
 		e.evaluateState(&c)

@@ -105,7 +105,7 @@ func (r *Report) servesRevision(revision string) bool {
 
 // isDeadlineUsedUp reports whether a cluster that waits for a window has timed out before.
 func (e *evaluation) isDeadlineUsedUp(c *placedCluster) bool {
-	return !c.countsFrom.IsZero() && e.exceedsDeadline(v1alpha1.StretchTimeSince(c.Open, c.countsFrom, e.Now))
+	return !c.countsFrom.IsZero() && e.exceedsDeadline(c.timeCounted(c.Open, c.Loss.open, e.Now))
 }
 
 // exceedsDeadline reports whether a time is longer than the progressDeadline. The millisecond makes
@@ -159,18 +159,34 @@ func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
 // recordedUse returns what a deadline has used by what the MemberCluster records, and whether that
 // goes on.
 func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs bool) {
-	stretches, since := c.Open, c.countsFrom
-	if len(stretches) == 0 { // it has been open all along since they are recorded, or closed
-		stretches, since = c.Online, laterOf(since, c.lastOpening(now))
+	stretches := c.Open
+	if len(stretches) == 0 { // it was never found open, or that is not recorded
+		stretches = c.Online
 	}
 	if len(stretches) == 0 || c.countsFrom.IsZero() {
 		return 0, false
 	}
-	return v1alpha1.StretchTimeSince(stretches, since, now), stretches[len(stretches)-1].Until == nil
+	runs = stretches[len(stretches)-1].Until == nil
+	if len(c.Open) > 0 {
+		return c.timeCounted(c.Open, c.Loss.open, now), runs
+	}
+	if opened := c.lastOpening(now); opened.After(c.countsFrom) {
+		return v1alpha1.StretchTimeSince(c.Online, opened, now), runs
+	}
+	return c.timeCounted(c.Online, c.Loss.online, now), runs
 }
 
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is
 // recorded.
 func (c *placedCluster) onlineTime(now time.Time) time.Duration {
-	return max(now.Sub(laterOf(c.countsFrom, c.OnlineSince)), v1alpha1.StretchTimeSince(c.Online, c.countsFrom, now))
+	return max(now.Sub(laterOf(c.countsFrom, c.OnlineSince)), c.timeCounted(c.Online, c.Loss.online, now))
+}
+
+// timeCounted returns for how long stretches have lasted since countsFrom. atLoss is what they
+// counted when the image was lost.
+func (c *placedCluster) timeCounted(stretches []v1alpha1.MemberStretch, atLoss stretchCount, now time.Time) time.Duration {
+	if atLoss.isKnown && c.countsFrom.Equal(c.Loss.At) {
+		return max(0, v1alpha1.StretchTimeSince(stretches, c.PlannedAt, now)-atLoss.time)
+	}
+	return v1alpha1.StretchTimeSince(stretches, c.countsFrom, now)
 }

@@ -92,3 +92,27 @@ func TestWindowsOfClusterThatComesAndGoes(t *testing.T) {
 		assert.Contains(t, formatStates(decideAndCheck(t, v)), "canary="+want, days)
 	}
 }
+
+// A lost image has the whole deadline again, and no more: also where the stretch in which it was lost
+// is dropped from the record.
+func TestDeadlineOfLostImageStandsStill(t *testing.T) {
+	for returns, want := range map[int]string{5: "P", 6: "T"} {
+		v := newView(newUbuntu(), "canary=P")
+		c := &v.Clusters[0]
+		lost := now.Add(-24 * time.Hour)
+		c.PlannedAt = lost.Add(-30 * 24 * time.Hour)
+		first := v1alpha1.MemberStretch{From: *toStoredTime(c.PlannedAt.Add(-time.Hour)), Until: toStoredTime(c.PlannedAt.Add(time.Minute))}
+		secondsBefore := int64(first.Length(now) / time.Second)
+		c.Open = []v1alpha1.MemberStretch{first, {From: *toStoredTime(lost.Add(-10 * time.Minute)), SecondsBefore: secondsBefore}}
+		c.RecordLoss(lost)
+		// Ten minutes of the stretch in which it was lost, and ten of each further one.
+		secondsBefore += int64(20 * time.Minute / time.Second)
+		later := flap(returns, 10, now)
+		for i := range later {
+			later[i].SecondsBefore += secondsBefore
+		}
+		c.Open = append([]v1alpha1.MemberStretch{first}, later[len(later)-2:]...)
+		c.OnlineSince = now.Add(-10 * time.Minute)
+		assert.Equal(t, "canary="+want, formatStates(decideAndCheck(t, v)), "%d returns", returns)
+	}
+}

@@ -41,8 +41,7 @@ type Cluster struct {
 	OfflineReason string
 	// OnlineSince is zero where that is unknown.
 	OnlineSince time.Time
-	// Online and Open are those of v1alpha1.MemberUptime; empty without an interruption. They are
-	// shared, and must not be changed.
+	// Online and Open are those of v1alpha1.MemberUptime. They are shared, and must not be changed.
 	Online, Open []v1alpha1.MemberStretch
 	// WindowOpensAt is when the member may import again by its windows; zero while it may.
 	// WindowOpenedAt is since when it may, or could until the window closed; zero for long.
@@ -54,10 +53,11 @@ type Cluster struct {
 	// one that the plan does not show yet; empty for none. PlannedAt is zero without them.
 	PlannedDigest, PlannedRevision string
 	PlannedAt                      time.Time
-	// HadImage: it had the image by the last decision of this process. LostAt is when a decision found
-	// that it no longer had; zero for never, or not since this process started.
+	// HadImage: it had the image by the last decision of this process.
 	HadImage bool
-	LostAt   time.Time
+	// Loss is when a later decision found that it no longer had the image; the zero value for never,
+	// or not since this process started.
+	Loss Loss
 	// PlannedRetry is the token of that item. KnowsRetry: its agent follows tokens.
 	PlannedRetry string
 	KnowsRetry   bool
@@ -182,4 +182,26 @@ type Decision struct {
 // CurrentImage returns the name of the VMDiskImage of the current version.
 func CurrentImage(img *v1alpha1.FleetDiskImage) types.NamespacedName {
 	return types.NamespacedName{Namespace: img.Spec.TargetNamespace, Name: img.ImageNameForVersion(img.Spec.Version)}
+}
+
+// Loss is when a cluster lost an image that it had, and what Online and Open counted then from
+// PlannedAt on: a MemberCluster keeps the stretches in which an image was planned, not those in
+// which one was lost.
+type Loss struct {
+	At           time.Time
+	online, open stretchCount
+}
+
+// stretchCount is how long stretches lasted together; isKnown is false where there were none.
+type stretchCount struct {
+	time    time.Duration
+	isKnown bool
+}
+
+// RecordLoss records that a cluster no longer has the image.
+func (c *Cluster) RecordLoss(now time.Time) {
+	count := func(list []v1alpha1.MemberStretch) stretchCount {
+		return stretchCount{v1alpha1.StretchTimeSince(list, c.PlannedAt, now), len(list) > 0}
+	}
+	c.Loss = Loss{At: now, online: count(c.Online), open: count(c.Open)}
 }

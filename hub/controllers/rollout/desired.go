@@ -127,7 +127,7 @@ func (img *imageState) recordLoss(p *rollout.PlacedCluster, now time.Time) {
 	}
 	hasImage := p.State == v1alpha1.ClusterSucceeded
 	if cluster.HadImage && !hasImage {
-		cluster.LostAt = now
+		cluster.RecordLoss(now)
 	}
 	cluster.HadImage = hasImage
 }

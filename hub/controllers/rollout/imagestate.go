@@ -281,7 +281,7 @@ func (f *FleetState) buildCluster(img *imageState, i int) rollout.Cluster {
 		f.showPendingStart(img, i, &cluster)
 	}
 	if cluster.PlannedDigest == former.PlannedDigest {
-		cluster.HadImage, cluster.LostAt = former.HadImage, former.LostAt
+		cluster.HadImage, cluster.Loss = former.HadImage, former.Loss
 	}
 	if img.stored.Spec.Retry != nil {
 		cluster.AgentVersion = m.agentVersion

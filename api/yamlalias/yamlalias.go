@@ -20,12 +20,18 @@ var ErrExpansion = errors.New("its YAML aliases (*) repeat too much: write the v
 // Check refuses a text whose aliases repeat more than the text itself has, or 16 KiB, counted in
 // bytes of values and one per value: 16 KiB of text would otherwise become hundreds of thousands of
 // values. Whoever parses YAML that somebody else may have written calls it first.
-func Check(text []byte) error {
+func Check(text []byte) error { return checkWithin(text, 1) }
+
+// CheckOverrides is Check for a list that names each cluster of a fleet with settings that all share:
+// its aliases may repeat eight times as much as the text has.
+func CheckOverrides(text []byte) error { return checkWithin(text, 8) }
+
+func checkWithin(text []byte, times int) error {
 	// Without an anchor there is no alias, and no reason to parse twice.
 	if !bytes.ContainsRune(text, '&') {
 		return nil
 	}
-	left := max(len(text), minExpansion)
+	left := max(times*len(text), minExpansion)
 	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		// Decoding into a node expands nothing.
 		var document yaml.Node

@@ -1,6 +1,7 @@
 package yamlalias_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -47,6 +48,21 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOverridesOfALargeFleet: a list of windows that a thousand clusters share is an honest one.
+func TestOverridesOfALargeFleet(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		windows := "*night"
+		if i == 0 {
+			windows = `&night [{cron: "0 22 * * *", duration: 8h, timeZone: Europe/Oslo, concurrency: 6}, {cron: "0 0 * * 6", duration: 48h, timeZone: Europe/Oslo, concurrency: 20}]`
+		}
+		fmt.Fprintf(&text, "- {cluster: edge-%04d, windows: %s}\n", i, windows)
+	}
+	require.NoError(t, yamlalias.CheckOverrides([]byte(text.String())))
+	require.ErrorIs(t, yamlalias.Check([]byte(text.String())), yamlalias.ErrExpansion)
+	require.ErrorIs(t, yamlalias.CheckOverrides([]byte("&a [*a]")), yamlalias.ErrExpansion)
 }
 
 // TestExpansionIsBounded: what passes never becomes more than some times as long.
@@ -101,7 +117,7 @@ func TestParsersCheck(t *testing.T) {
 				}
 				checked++
 				// LoadKubeconfig refuses every alias.
-				assert.True(t, calls["yamlalias.Check"] || path == "api/hubclient/load_kubeconfig.go", "%s parses YAML: call yamlalias.Check first", path)
+				assert.True(t, calls["yamlalias.Check"] || calls["yamlalias.CheckOverrides"] || path == "api/hubclient/load_kubeconfig.go", "%s parses YAML: call yamlalias.Check first", path)
 			}
 			return nil
 		})

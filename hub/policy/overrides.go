@@ -34,7 +34,7 @@ func parseOverrides(text string) (overrides []override, errs []apipolicy.KeyErro
 		fail(KeyOverrides, "it is more than one YAML document, of which only the first would count: make it one list")
 		return nil, errs
 	}
-	if err := yamlalias.Check([]byte(text)); err != nil {
+	if err := yamlalias.CheckOverrides([]byte(text)); err != nil {
 		fail(KeyOverrides, "%v", err)
 		return nil, errs
 	}

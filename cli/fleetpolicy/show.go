@@ -14,6 +14,7 @@ import (
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/api/yamlalias"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/hub/answers"
@@ -160,6 +161,9 @@ func formatValue(value string) string {
 	value = strings.TrimSpace(value)
 	if d, err := time.ParseDuration(value); err == nil && d > 0 {
 		return d.String()
+	}
+	if yamlalias.Check([]byte(value)) != nil {
+		return value
 	}
 	if text, err := yaml.YAMLToJSON([]byte(value)); err == nil && strings.HasPrefix(string(text), "[") {
 		return string(text)

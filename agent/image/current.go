@@ -136,9 +136,13 @@ func (d *decider) reconcileImported(rev *v1alpha1.RevisionStatus) {
 // spendResync spends one re-sync. It fails the revision, and returns false, where
 // none is left.
 func (d *decider) spendResync(rev *v1alpha1.RevisionStatus, lost string) bool {
-	if rev.ResyncsSince == nil || storedtime.Remaining(d.Now, rev.ResyncsSince.Time, resyncWindow) == 0 {
-		rev.Resyncs, rev.ResyncsSince = 0, &d.now
+	// A clock that was ahead moves the window and gives no re-sync back: with agents on nodes whose clocks
+	// differ for good, each change of the leader would.
+	since := storedtime.Since(d.now, rev.ResyncsSince)
+	if rev.ResyncsSince == nil || storedtime.Remaining(d.Now, since.Time, resyncWindow) == 0 {
+		rev.Resyncs, since = 0, &d.now
 	}
+	rev.ResyncsSince = since
 	if rev.Resyncs >= d.policy.ResyncLimit {
 		setFailure(rev, v1alpha1.ReasonResyncLimit,
 			fmt.Sprintf("%s, and it was synced again %d times in 24 hours, the policy's resyncLimit. Find what deletes it", lost, rev.Resyncs), d.now)

@@ -217,6 +217,17 @@ func TestLostStorageIsResynced(t *testing.T) {
 			w.advanceClock(25 * time.Hour)
 		}
 	})
+	t.Run("a clock that was ahead gives none back", func(t *testing.T) {
+		w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().ResyncLimit(1))
+		w.runImport()
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
+		w.reconcile()
+		w.runImport()
+		w.advanceClock(-time.Hour)
+		w.loseObject(image.KindDataVolume, w.lastDataVolume().Name)
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonResyncLimit, w.status().Reason)
+	})
 	t.Run("not by a stale cache before it serves", func(t *testing.T) {
 		w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight())
 		w.runImport()

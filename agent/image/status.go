@@ -28,7 +28,12 @@ func (d *decider) summarizeStatus() {
 	switch {
 	case d.Image.DeletionTimestamp == nil:
 	case st.TearDown:
-		deleting.Message += d.describeLeftovers(d.Image.DeletionTimestamp.Time, slices.Sorted(maps.Keys(d.ObjectsByAttempt))...)
+		// By the API server's clock: where it is ahead, the grace begins later, and is not skipped.
+		since := d.Image.DeletionTimestamp.Time
+		if since.After(d.Now) {
+			since = d.Now
+		}
+		deleting.Message += d.describeLeftovers(since, slices.Sorted(maps.Keys(d.ObjectsByAttempt))...)
 	case d.imageMayBeCloned():
 		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
 	}

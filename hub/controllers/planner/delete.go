@@ -89,8 +89,12 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 		r.Metrics.CountUncleaned()
 	}
 	r.setCleanedUp(member)
-	if deleting, err := r.deleteNamespace(ctx, member, ns); err != nil || !deleting {
-		return ctrl.Result{RequeueAfter: cacheLagDelay}, err
+	deleting, err := r.deleteNamespace(ctx, member, ns)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !deleting {
+		return ctrl.Result{RequeueAfter: cacheLagDelay}, nil
 	}
 	if err := r.rememberLabels(ctx, member); err != nil {
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)

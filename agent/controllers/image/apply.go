@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,8 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	// may wait for.
 	publishErr := r.applyDataSources(ctx, img, d)
 	if errors.Is(publishErr, errImageChanged) {
-		return errors.Join(childErr, publishErr)
+		// A refusal beside a conflict backs off; together they would be tried again at once, each time.
+		return cmp.Or(childErr, publishErr)
 	}
 	for _, target := range d.Delete {
 		childErr = errors.Join(childErr, r.deleteChild(ctx, img, target))

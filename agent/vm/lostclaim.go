@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -82,7 +83,7 @@ func (d *diskDecider) reportClaimDeletion() {
 		advice = "save in the guest what it has written, since it stays only while the machine runs"
 	}
 	consequence := ", and CDI makes another one without what the guest has written: " + advice
-	if d.isRestoredInPlace() {
+	if d.mayBeRestoredInPlace() {
 		consequence = d.restoreAdvice() + "; where none is, " + advice
 	}
 	d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title), consequence)
@@ -105,8 +106,8 @@ func (d *diskDecider) checkClaim() (ends bool) {
 	case claim == nil:
 		d.volume = d.completeVolume()
 		consequence := ", and CDI makes another one without what the guest has written: " + d.replacedClaimAdvice()
-		if d.isRestoredInPlace() {
-			consequence = d.restoreAdvice() + "; where none is, " + d.replacedClaimAdvice()
+		if d.mayBeRestoredInPlace() {
+			consequence = d.restoreAdvice()
 		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title), consequence)
 		return true
@@ -115,25 +116,27 @@ func (d *diskDecider) checkClaim() (ends bool) {
 	default:
 		d.volume = d.completeVolume()
 		consequence := " without what the guest has written: " + d.replacedClaimAdvice()
-		if d.isRestoredInPlace() || kubevirt.IsRestored(claim) {
+		if d.mayBeRestoredInPlace() || kubevirt.IsRestored(claim) {
 			consequence = d.restoreAdvice()
 		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s was deleted, and another one has taken its place", d.objectName, d.title),
-			fmt.Sprintf("%s. To use the one that is there: kubectl -n %s annotate persistentvolumeclaim %s %s=%s --overwrite",
-				consequence, d.VM.Namespace, d.objectName, v1alpha1.AnnotationAcceptClaim, claim.UID))
+			consequence+". To use the one that is there: "+shellword.FormatCommand("kubectl -n %s annotate persistentvolumeclaim %s %s --overwrite",
+				d.VM.Namespace, d.objectName, v1alpha1.AnnotationAcceptClaim+"="+string(claim.UID)))
 		return true
 	}
 }
 
-// isRestoredInPlace reports whether KubeVirt (1.8) has set about restoring a snapshot into another claim
-// of the same name: CDI makes none for such a DataVolume. That does not say whether it still does.
-func (d *diskDecider) isRestoredInPlace() bool {
+// mayBeRestoredInPlace reports whether KubeVirt (1.8) may be restoring a snapshot into another claim of
+// the same name: it marks the DataVolume before, and CDI makes no claim for such a one. The mark stays
+// for good, and tools that restore backups set it, too.
+func (d *diskDecider) mayBeRestoredInPlace() bool {
 	return d.DataVolume != nil && d.DataVolume.Annotations[cdiv1.AnnPrePopulated] != ""
 }
 
 // restoreAdvice says what to wait for: what is deleted or written before may destroy the restored disk.
 func (d *diskDecider) restoreAdvice() string {
-	return fmt.Sprintf(", since KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (kubectl -n %s get virtualmachinerestores)", d.VM.Namespace)
+	return fmt.Sprintf(", maybe since KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (%s); where none is, %s",
+		shellword.FormatCommand("kubectl -n %s get virtualmachinerestores", d.VM.Namespace), d.replacedClaimAdvice())
 }
 
 func (d *diskDecider) replacedClaimAdvice() string {

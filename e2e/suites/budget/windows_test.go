@@ -73,6 +73,10 @@ func TestRolloutWaitsForWindow(t *testing.T) {
 		}
 		return false
 	})
+	// The deadline was for the wait: how long an import takes is not what this test is about.
+	before := img.DeepCopy()
+	img.Spec.Rollout.ProgressDeadline = nil
+	require.NoError(t, shared.Patch(t.Context(), img, client.MergeFrom(before)))
 	shared.awaitRollout(t, img, "succeeded", func(st *v1alpha1.FleetDiskImageStatus) bool { return st.Phase == v1alpha1.RolloutSucceeded })
 	require.NoError(t, older.AwaitPlan(t.Context(), hasConcurrency(fmt.Sprint(concurrency))))
 	for _, m := range []*testMember{alpha, bravo} {

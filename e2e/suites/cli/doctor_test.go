@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -13,7 +14,9 @@ import (
 // The hub's view of a member: what its conditions and reports say, and that the rest needs the
 // member itself.
 func TestDoctorOfWhatTheHubKnows(t *testing.T) {
-	shared.AwaitMember(t, bergen, "with a report", func(c *v1alpha1.MemberCluster) bool { return c.Status.Images != nil })
+	shared.AwaitMember(t, bergen, "with a report, and its newest plan", func(c *v1alpha1.MemberCluster) bool {
+		return c.Status.Images != nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionPolicyAcknowledged)
+	})
 	var report struct {
 		View     string
 		Findings []struct{ ID, Status, Found string }

@@ -84,7 +84,7 @@ func (d *diskDecider) reportClaimDeletion() {
 	}
 	consequence := ", and CDI makes another one without what the guest has written: " + advice
 	if d.mayBeRestoredInPlace() {
-		consequence = d.restoreAdvice() + "; where none is, " + advice
+		consequence = d.restoreAdvice(advice)
 	}
 	d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is being deleted", d.objectName, d.title), consequence)
 }
@@ -107,7 +107,7 @@ func (d *diskDecider) checkClaim() (ends bool) {
 		d.volume = d.completeVolume()
 		consequence := ", and CDI makes another one without what the guest has written: " + d.replacedClaimAdvice()
 		if d.mayBeRestoredInPlace() {
-			consequence = d.restoreAdvice()
+			consequence = d.restoreAdvice(d.replacedClaimAdvice())
 		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title), consequence)
 		return true
@@ -117,7 +117,7 @@ func (d *diskDecider) checkClaim() (ends bool) {
 		d.volume = d.completeVolume()
 		consequence := " without what the guest has written: " + d.replacedClaimAdvice()
 		if d.mayBeRestoredInPlace() || kubevirt.IsRestored(claim) {
-			consequence = d.restoreAdvice()
+			consequence = d.restoreAdvice(d.replacedClaimAdvice())
 		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s was deleted, and another one has taken its place", d.objectName, d.title),
 			consequence+". To use the one that is there: "+shellword.FormatCommand("kubectl -n %s annotate persistentvolumeclaim %s %s --overwrite",
@@ -134,9 +134,10 @@ func (d *diskDecider) mayBeRestoredInPlace() bool {
 }
 
 // restoreAdvice says what to wait for: what is deleted or written before may destroy the restored disk.
-func (d *diskDecider) restoreAdvice() string {
+// otherwise is what to do where nothing is restored.
+func (d *diskDecider) restoreAdvice(otherwise string) string {
 	return fmt.Sprintf(", maybe since KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (%s); where none is, %s",
-		shellword.FormatCommand("kubectl -n %s get virtualmachinerestores", d.VM.Namespace), d.replacedClaimAdvice())
+		shellword.FormatCommand("kubectl -n %s get virtualmachinerestores", d.VM.Namespace), otherwise)
 }
 
 func (d *diskDecider) replacedClaimAdvice() string {

@@ -159,21 +159,17 @@ func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
 // recordedUse returns what a deadline has used by what the MemberCluster records, and whether that
 // goes on.
 func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs bool) {
-	stretches := c.Open
+	stretches, atLoss, opened := c.Open, c.Loss.open, time.Time{}
 	if len(stretches) == 0 { // it was never found open, or that is not recorded
-		stretches = c.Online
+		stretches, atLoss, opened = c.Online, c.Loss.online, c.lastOpening(now)
 	}
 	if len(stretches) == 0 || c.countsFrom.IsZero() {
 		return 0, false
 	}
-	runs = stretches[len(stretches)-1].Until == nil
-	if len(c.Open) > 0 {
-		return c.timeCounted(c.Open, c.Loss.open, now), runs
+	if used = c.timeCounted(stretches, atLoss, now); opened.After(c.countsFrom) {
+		used = v1alpha1.StretchTimeSince(stretches, opened, now)
 	}
-	if opened := c.lastOpening(now); opened.After(c.countsFrom) {
-		return v1alpha1.StretchTimeSince(c.Online, opened, now), runs
-	}
-	return c.timeCounted(c.Online, c.Loss.online, now), runs
+	return used, stretches[len(stretches)-1].Until == nil
 }
 
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is

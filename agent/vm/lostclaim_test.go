@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"cmp"
+	"strings"
 	"testing"
 	"time"
 
@@ -299,6 +300,7 @@ func TestRestoreInPlaceIsWaitedFor(t *testing.T) {
 			w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "KubeVirt restores a snapshot in its place: wait until no VirtualMachineRestore of the machine is in progress (kubectl -n ns get virtualmachinerestores)", tt.wantText)
 			assert.NotContains(t, w.VM.Status.Message, "CDI makes another one")
 			assert.NotContains(t, w.VM.Status.Message, "without what the guest has written")
+			assert.Equal(t, 1, strings.Count(w.VM.Status.Message, "where none is"), w.VM.Status.Message)
 		})
 	}
 }

@@ -32,10 +32,10 @@ func IsObjectConflict(err error) bool {
 }
 
 // Record counts consecutive conflicts and returns the delay of the next try, which doubles with each,
-// since a watch may lag behind; 0 where there were too many, so that err is an error as any other. Every
-// other answer of the API server ends the count. An object that exists although no cache shows it is a
-// conflict, too. isStale: the object has changed since it was read,
-// which says nothing about requests.
+// since a watch may lag behind; 0 where there were too many, so that err is an error as any other.
+// Every other answer of the API server ends the count. An object that exists although no cache shows
+// it is a conflict, too. isStale: the object has changed since it was read, which says nothing about
+// requests.
 func (t *ConflictTracker) Record(request reconcile.Request, err error, isStale bool) (delay time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

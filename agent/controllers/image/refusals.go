@@ -67,9 +67,9 @@ func (e *childError) Error() string {
 func (e *childError) Unwrap() error { return e.err }
 
 // recordChildRefusal remembers why a request for an object of an image is refused, which its status
-// shows, until all such requests of a decision go through (apply), or nothing fails. A conflict is shown once it lasts, as where a webhook
-// denies with its code, or somebody writes the object as often as the agent. What passes by itself, as a
-// timeout, is not shown.
+// shows, until all such requests of a decision go through (apply), or nothing fails. A conflict is
+// shown once it lasts, as where a webhook denies with its code, or somebody writes the object as
+// often as the agent. What passes by itself, as a timeout, is not shown.
 func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, conflictLasts bool) {
 	var child *childError
 	switch {

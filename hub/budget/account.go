@@ -124,6 +124,9 @@ type account struct {
 	trackedSince, learnedUntil time.Time
 	// reportMissing: there was no report at trackedSince.
 	reportMissing bool
+	// reportRead: this process has read the report in the member itself. What came after
+	// that, it has given itself, whatever becomes of its connection to the member.
+	reportRead bool
 	// grantInUse: a grant of the member with slots was stored when this accountant was
 	// created.
 	grantInUse bool
@@ -145,6 +148,8 @@ func (a *account) observe(f MemberFacts, restored bool, now time.Time) {
 		f.ReportSequence, f.BootID, f.Slots, f.Transfers = a.facts.ReportSequence, a.facts.BootID, a.facts.Slots, a.facts.Transfers
 		f.ReportUID, f.ReportedPolicy, f.SourcesCurrent, f.PlanAcknowledged = a.facts.ReportUID, a.facts.ReportedPolicy, a.facts.SourcesCurrent, false
 	}
+	a.reportRead = a.reportRead || !f.ReportUnread
+	f.ReportUnread = !a.reportRead
 	a.facts = f
 	if f.Cluster != "" {
 		a.cluster = f.Cluster

@@ -72,6 +72,20 @@ func TestMissingReportReservesPlannedShare(t *testing.T) {
 	assert.Zero(t, held(0))
 }
 
+// A report stays read when the connection ends: what came after it, this process has given
+// itself. Otherwise each member that leaves would hold a day of its planned share.
+func TestReportStaysRead(t *testing.T) {
+	b, now := NewAccountant(), time.Now()
+	f := MemberFacts{PlannedPolicy: &Bounds{Limited: true, Concurrency: 6, AttemptTimeout: attemptTimeout}, ReportUnread: true}
+	b.Observe("a", f, now)
+	b.Observe("a", idleMember(1), now)
+	disconnected := idleMember(1)
+	disconnected.ReportUnread = true
+	b.Observe("a", disconnected, now)
+	assert.Zero(t, accountOf(b.Allocate(rules, now), "a").Held)
+	assert.Empty(t, b.Departures([]string{"a"}, now))
+}
+
 // A restored hub reserves what the plans of members allow whose reports it has not read.
 func TestRestoredHubReservesUnknownGrants(t *testing.T) {
 	b, now := NewAccountant(), time.Now()

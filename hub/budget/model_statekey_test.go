@@ -41,7 +41,7 @@ func (w *world) stateKey() worldKey {
 		num(1, s.cluster, s.rv, s.seq, s.slots, s.boot, s.n, s.possible, s.left, s.ended, int(s.lasts/time.Second))
 	}
 	account := func(acc *account) {
-		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing))
+		num(int(acc.facts.ReportSequence), int(acc.facts.Slots), int(acc.lastGrant.Sequence), int(acc.plannedSafe), int(acc.maxSafe), boolToInt(acc.unacknowledged != nil), int(acc.usage/1_000_000), int(acc.turnSequence), boolToInt(acc.wasRequesting), boolToInt(acc.reportMissing), boolToInt(acc.reportRead))
 		at(acc.reportedAt)
 		at(acc.requestedAt)
 		at(acc.learnedUntil)

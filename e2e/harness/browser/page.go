@@ -175,7 +175,7 @@ func (p *Page) AwaitCondition(expression string) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the page does not come to %s (%w; %w)\n%s", expression, ctx.Err(), errors.Join(last), p.summarize())
+			return fmt.Errorf("the page does not come to %s (%w)\n%s", expression, errors.Join(ctx.Err(), last), p.summarize())
 		}
 	}
 }

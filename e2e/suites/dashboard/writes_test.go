@@ -111,7 +111,7 @@ func TestPauseAndResume(t *testing.T) {
 	p.Click(t, "button", "Pause…")
 	p.Click(t, "button", "Pause")
 	f.awaitImage(t, img, "paused", func(img *v1alpha1.FleetDiskImage) bool { return img.Spec.Rollout.Paused })
-	p.AwaitText(t, "do not begin") // the dialog before has a button to close it, too
+	p.AwaitText(t, "1 does not begin") // the dialog before has a button to close it, too
 	p.Click(t, "button", "Close")
 
 	p.FocusElement(t, "button", "Resume…")

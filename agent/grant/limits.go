@@ -2,6 +2,7 @@ package grant
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,18 +94,45 @@ func (l Limits) Covers(earlier Limits) bool {
 	return true
 }
 
+// RoomByGroup returns how many more images of each group of sources count as able to run;
+// nil where no group is limited. A group whose grant gave less than was requested has room
+// for what it gave: the demand goes on to images that pass those of the group.
+func RoomByGroup(t Terms, s Share, running []v1alpha1.Slot, groupOf func(host string) string) map[string]int32 {
+	if !t.FleetLimited || len(t.SourceGroups) == 0 {
+		return nil
+	}
+	granted := ComputeLimits(t, s).SourceGroupLimits
+	runningByGroup, room := countBySourceGroup(running, groupOf), make(map[string]int32, len(t.SourceGroups))
+	for _, group := range t.SourceGroups {
+		if !slices.Contains(s.FullyGranted, group) {
+			room[group] = max(0, granted[group]-runningByGroup[group])
+		}
+	}
+	return room
+}
+
 // ComputeDemand computes what a cluster would run without a fleet-wide budget: what runs,
-// and as many images of the front of its queue as the policy allows.
-func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage) Demand {
+// and as many images of the front of its queue as the policy allows. Beside these it asks
+// for one more of each group without room, so that the hub gives that as soon as it can.
+func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage, roomByGroup map[string]int32) Demand {
 	d := Demand{Wanted: int32(len(running))}
 	runningByGroup, waitingByGroup := countBySourceGroup(running, groupOf), map[string]int32{}
-	for _, item := range front {
-		if d.Wanted >= t.Concurrency {
+	free := t.Concurrency - int32(len(running))
+	for i := range front {
+		if free <= 0 {
 			break
 		}
+		group := front[i].SourceGroup
+		switch room, limited := roomByGroup[group]; {
+		case !limited || waitingByGroup[group] < room:
+			free--
+		case waitingByGroup[group] > room:
+			continue
+		}
 		d.Wanted++
-		waitingByGroup[item.SourceGroup]++
+		waitingByGroup[group]++
 	}
+	d.Wanted = min(d.Wanted, v1alpha1.MaxSlots)
 	for _, group := range t.SourceGroups {
 		if wanted := runningByGroup[group] + waitingByGroup[group]; wanted > 0 {
 			d.Sources = append(d.Sources, v1alpha1.SourceDemand{Name: group, Running: runningByGroup[group], Wanted: wanted})
@@ -122,19 +150,24 @@ func countBySourceGroup(slots []v1alpha1.Slot, groupOf func(host string) string)
 }
 
 // WithheldReasons returns why images of the front of the queue wait although the policy's
-// concurrency has a slot for them, by UID.
+// concurrency has a slot for them, by UID. Images of a group at its limit take none.
 func WithheldReasons(t Terms, l Limits, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage) map[types.UID]v1alpha1.Reason {
 	if !t.FleetLimited {
 		return nil
 	}
 	runningByGroup, reasons := countBySourceGroup(running, groupOf), map[types.UID]v1alpha1.Reason{}
-	for i := range front[:min(len(front), max(0, int(t.Concurrency)-len(running)))] {
+	free := int(t.Concurrency) - len(running)
+	for i := range front {
+		if free <= 0 {
+			break
+		}
 		item := &front[i]
-		groupLimit, limited := l.SourceGroupLimits[item.SourceGroup]
-		switch {
-		case limited && runningByGroup[item.SourceGroup] >= groupLimit:
+		if groupLimit, limited := l.SourceGroupLimits[item.SourceGroup]; limited && runningByGroup[item.SourceGroup] >= groupLimit {
 			reasons[item.Image.UID] = v1alpha1.ReasonWaitingForSource
-		case len(running) >= int(l.Budget):
+			continue
+		}
+		free--
+		if len(running) >= int(l.Budget) {
 			reasons[item.Image.UID] = v1alpha1.ReasonWaitingForFleet
 		}
 	}

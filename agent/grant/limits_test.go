@@ -104,16 +104,45 @@ func TestComputeDemand(t *testing.T) {
 		concurrency int32
 		running     []v1alpha1.Slot
 		front       []ledger.QueuedImage
+		room        map[string]int32
 		want        grant.Demand
 	}{
-		"nothing":                          {3, nil, nil, grant.Demand{}},
-		"running":                          {3, runningSlots("", "a.x"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
-		"at most the policy's concurrency": {3, runningSlots(""), waitingItems("", "a", "b"), grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
-		"all that run":                     {1, runningSlots("", "b.y"), waitingItems("a"), grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
-		"in the plan's order":              {9, runningSlots("a.x"), waitingItems("b", "a", "other"), grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
+		"nothing":                                     {3, nil, nil, nil, grant.Demand{}},
+		"running":                                     {3, runningSlots("", "a.x"), nil, nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
+		"at most the policy's concurrency":            {3, runningSlots(""), waitingItems("", "a", "b"), nil, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
+		"all that run":                                {1, runningSlots("", "b.y"), waitingItems("a"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
+		"in the plan's order":                         {9, runningSlots("a.x"), waitingItems("b", "a", "other"), nil, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
+		"images pass those of a full group":           {3, nil, waitingItems("a", "a", "a", "b", ""), map[string]int32{"a": 0}, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Wanted: 1}}}},
+		"one more than the room of a group":           {3, runningSlots("a.x"), waitingItems("a", "a", "a", ""), map[string]int32{"a": 1}, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 3}}}},
+		"none of a full group, with all slots in use": {1, runningSlots(""), waitingItems("a"), map[string]int32{"a": 0}, grant.Demand{Wanted: 1}},
+		"no more than a ledger's slots":               {v1alpha1.MaxSlots, nil, waitingItems(append(make([]string, v1alpha1.MaxSlots-1), "a", "")...), map[string]int32{"a": 0}, grant.Demand{Wanted: v1alpha1.MaxSlots, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, grant.ComputeDemand(grant.Terms{Concurrency: tt.concurrency, SourceGroups: groups}, tt.running, groupByPrefix, tt.front))
+			assert.Equal(t, tt.want, grant.ComputeDemand(grant.Terms{Concurrency: tt.concurrency, SourceGroups: groups}, tt.running, groupByPrefix, tt.front, tt.room))
+		})
+	}
+}
+
+func TestRoomByGroup(t *testing.T) {
+	terms := grant.Terms{Concurrency: 9, FleetLimited: true, SourceGroups: []string{"a", "b"}}
+	granted := grant.Share{InForce: true, Slots: 4, Sources: []v1alpha1.SourceGrant{{Name: "a", Slots: 3}}}
+	full := granted
+	full.FullyGranted = []string{"a"}
+	for name, tt := range map[string]struct {
+		terms   grant.Terms
+		share   grant.Share
+		running []v1alpha1.Slot
+		want    map[string]int32
+	}{
+		"no fleet-wide budget":     {grant.Terms{Concurrency: 9, SourceGroups: terms.SourceGroups}, granted, nil, nil},
+		"no groups":                {grant.Terms{Concurrency: 9, FleetLimited: true}, granted, nil, nil},
+		"no grant":                 {terms, grant.Share{}, nil, map[string]int32{"a": 0, "b": 0}},
+		"less than was requested":  {terms, granted, runningSlots("a.x", ""), map[string]int32{"a": 2, "b": 0}},
+		"all that was requested":   {terms, full, runningSlots("a.x"), map[string]int32{"b": 0}},
+		"more run than is granted": {terms, grant.Share{}, runningSlots("a.x"), map[string]int32{"a": 0, "b": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, grant.RoomByGroup(tt.terms, tt.share, tt.running, groupByPrefix))
 		})
 	}
 }
@@ -133,6 +162,7 @@ func TestWithheldReasons(t *testing.T) {
 		"the group's grant is used up":    {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("a.x"), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source}},
 		"both are used up":                {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": fleet}},
 		"beyond the policy's concurrency": {grant.Terms{Concurrency: 3, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{"0": fleet}},
+		"passed by others":                {grant.Terms{Concurrency: 4, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", "a", "a", "", "", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": source, "2": source, "3": fleet, "4": fleet}},
 		"more run than the policy allows": {grant.Terms{Concurrency: 1, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,7 @@ type Demand struct {
 type request struct {
 	nonce       string
 	requestedAt time.Duration
+	sources     []v1alpha1.SourceDemand
 }
 
 // RequestTracker tracks what a process has requested, and the newest grant that it has
@@ -106,7 +107,7 @@ func (t *RequestTracker) RequestNonce(now time.Duration) string {
 	}
 	if now >= at {
 		t.requestCount++
-		t.requests = append(t.requests, request{nonce: t.bootID + "/" + strconv.Itoa(t.requestCount), requestedAt: now})
+		t.requests = append(t.requests, request{nonce: t.bootID + "/" + strconv.Itoa(t.requestCount), requestedAt: now, sources: t.demand.Sources})
 		t.requests = t.requests[max(0, len(t.requests)-maxRememberedRequests):]
 		t.awaitingAnswer = true
 	}
@@ -143,7 +144,7 @@ func (t *RequestTracker) ObserveGrant(spec *v1alpha1.TransferGrantSpec, cluster 
 		t.void = true
 	case t.newestGrant == nil || spec.Sequence > t.newestGrant.Sequence:
 		t.newestGrant, t.void = spec.DeepCopy(), false
-		if _, own := t.requestedAtLocked(spec.Limits); own {
+		if t.requestOfLocked(spec.Limits) != nil {
 			t.grantDuration = time.Duration(spec.Limits.DurationSeconds) * time.Second
 		}
 	case spec.Sequence == t.newestGrant.Sequence && !equality.Semantic.DeepEqual(*t.newestGrant, *spec):
@@ -151,17 +152,17 @@ func (t *RequestTracker) ObserveGrant(spec *v1alpha1.TransferGrantSpec, cluster 
 	}
 }
 
-// requestedAtLocked returns when this process requested what was granted. own is false if
-// it did not.
-func (t *RequestTracker) requestedAtLocked(limits *v1alpha1.TransferLimits) (at time.Duration, own bool) {
+// requestOfLocked returns the request of this process that was granted; nil if it is not
+// of this process.
+func (t *RequestTracker) requestOfLocked(limits *v1alpha1.TransferLimits) *request {
 	if limits == nil {
-		return 0, false
+		return nil
 	}
 	i := slices.IndexFunc(t.requests, func(r request) bool { return r.nonce == limits.Nonce })
 	if i < 0 {
-		return 0, false
+		return nil
 	}
-	return t.requests[i].requestedAt, true
+	return &t.requests[i]
 }
 
 // Share is what a process may use of the fleet-wide budget at a time.
@@ -173,6 +174,9 @@ type Share struct {
 	ValidUntil time.Duration
 	Slots      int32
 	Sources    []v1alpha1.SourceGrant
+	// FullyGranted are the groups of sources of which the grant gave all that its request
+	// wanted.
+	FullyGranted []string
 	// Expired: it was in force until ValidUntil.
 	Expired bool
 }
@@ -187,15 +191,20 @@ func (t *RequestTracker) ShareAt(now time.Duration) Share {
 	}
 	limits := t.newestGrant.Limits
 	s.Sequence = t.newestGrant.Sequence
-	requestedAt, own := t.requestedAtLocked(limits)
-	if !own || t.void || t.newestGrant.Unlimited {
+	answered := t.requestOfLocked(limits)
+	if answered == nil || t.void || t.newestGrant.Unlimited {
 		return s
 	}
-	s.ValidUntil = requestedAt + time.Duration(limits.DurationSeconds)*time.Second
+	s.ValidUntil = answered.requestedAt + time.Duration(limits.DurationSeconds)*time.Second
 	if now >= s.ValidUntil {
 		s.Expired = true
 		return s
 	}
 	s.InForce, s.Slots, s.Sources = true, limits.Slots, slices.Clone(limits.Sources)
+	for _, wanted := range answered.sources {
+		if slices.ContainsFunc(s.Sources, func(g v1alpha1.SourceGrant) bool { return g.Name == wanted.Name && g.Slots >= wanted.Wanted }) {
+			s.FullyGranted = append(s.FullyGranted, wanted.Name)
+		}
+	}
 	return s
 }

@@ -86,6 +86,19 @@ func TestShareAt(t *testing.T) {
 	}
 }
 
+func TestShareNamesFullyGrantedGroups(t *testing.T) {
+	tracker := grant.NewRequestTracker("boot")
+	tracker.ClaimLedger()
+	tracker.SetDemand(grant.Demand{Wanted: 6, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 2}, {Name: "b", Wanted: 3}, {Name: "c", Wanted: 1}}})
+	nonce := tracker.RequestNonce(0)
+	tracker.SetDemand(grant.Demand{Wanted: 9, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 9}}})
+	spec := grantSpec(1, nonce, 5)
+	spec.Limits.Sources = []v1alpha1.SourceGrant{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}, {Name: "d", Slots: 1}}
+	tracker.ObserveGrant(spec, cluster)
+	assert.Equal(t, []string{"a"}, tracker.ShareAt(1).FullyGranted, "of the request that is answered")
+	assert.Empty(t, tracker.ShareAt(duration).FullyGranted, "expired")
+}
+
 func TestNextRequestAt(t *testing.T) {
 	tracker := grant.NewRequestTracker("boot")
 	tracker.SetDemand(grant.Demand{Wanted: 1})

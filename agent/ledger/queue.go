@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -190,19 +191,38 @@ func (q *Queue) Get(uid types.UID) (QueuedImage, bool) {
 	return *image, true
 }
 
-// ListAdmissible returns the first n Admissible images, in order, without the
-// excluded ones. Pending images do not block it.
-func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool) []QueuedImage {
+// maxPassed bounds the images of full source groups that ListAdmissible returns.
+const maxPassed = 256
+
+// ListAdmissible returns the first n Admissible images that their source group has room for,
+// in order, without the excluded ones, and between them those that they pass, at most
+// maxPassed. A group that is not in roomByGroup has room for all. Pending images do not
+// block it.
+func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool, roomByGroup map[string]int32) []QueuedImage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var images []QueuedImage
+	roomByGroup = maps.Clone(roomByGroup)
+	passed := 0
 	for _, image := range q.order {
-		if len(images) >= n {
+		if n <= 0 {
 			break
 		}
-		if image.State == Admissible && !exclude[image.Image.UID] {
-			images = append(images, *image)
+		if image.State != Admissible || exclude[image.Image.UID] {
+			continue
 		}
+		switch room, limited := roomByGroup[image.SourceGroup]; {
+		case limited && room <= 0 && passed == maxPassed:
+			continue
+		case limited && room <= 0:
+			passed++
+		case limited:
+			roomByGroup[image.SourceGroup]--
+			n--
+		default:
+			n--
+		}
+		images = append(images, *image)
 	}
 	return images
 }

@@ -104,14 +104,43 @@ func TestPendingImageOfFullGroupBlocksNobody(t *testing.T) {
 }
 
 func TestQueueListAdmissible(t *testing.T) {
-	q := queueOf(queuedImage("a", 1, ledger.Admissible), queuedImage("b", 2, ledger.Pending), queuedImage("c", 3, ledger.Skipped), queuedImage("d", 4, ledger.Admissible), queuedImage("e", 5, ledger.Admissible))
-	var got []string
-	for _, i := range q.ListAdmissible(2, map[types.UID]bool{imageKey("a").UID: true}) {
-		got = append(got, i.Image.Name)
+	for name, tt := range map[string]struct {
+		n    int
+		room map[string]int32
+		want []string
+	}{
+		"none":                       {0, nil, nil},
+		"fewer than none":            {-1, nil, nil},
+		"the first":                  {2, nil, []string{"a2", "a3"}},
+		"with those that are passed": {2, map[string]int32{"a": 0}, []string{"a2", "a3", "b1", "a4", "b2"}},
+		"within the room":            {2, map[string]int32{"a": 1}, []string{"a2", "a3", "b1"}},
+		"not behind the last":        {9, map[string]int32{"a": 0, "b": 1}, []string{"a2", "a3", "b1", "a4", "b2", "b3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queueOf(groupedImage("a1", 1, "a"), groupedImage("a2", 2, "a"),
+				modified(groupedImage("pending", 3, "b"), func(i *ledger.QueuedImage) { i.State = ledger.Pending }), modified(groupedImage("skipped", 4, "b"), func(i *ledger.QueuedImage) { i.State = ledger.Skipped }),
+				groupedImage("a3", 5, "a"), groupedImage("b1", 6, "b"), groupedImage("a4", 7, "a"), groupedImage("b2", 8, "b"), groupedImage("b3", 9, "b"))
+			q.SetSourceGroups(groupByHostPrefix)
+			var got []string
+			for _, i := range q.ListAdmissible(tt.n, map[types.UID]bool{imageKey("a1").UID: true}, tt.room) {
+				got = append(got, i.Image.Name)
+			}
+			assert.Equal(t, tt.want, got)
+		})
 	}
-	assert.Equal(t, []string{"d", "e"}, got)
-	assert.Empty(t, q.ListAdmissible(0, nil))
-	assert.Empty(t, q.ListAdmissible(-1, nil))
+}
+
+// A backlog of a full group is not copied whole at each step.
+func TestQueueListsAdmissibleWithinBounds(t *testing.T) {
+	q := queueOf()
+	for i := range 1000 {
+		q.Set(groupedImage(fmt.Sprintf("a%d", i), int64(i), "a"))
+	}
+	q.Set(groupedImage("b", 1001, "b"))
+	q.SetSourceGroups(groupByHostPrefix)
+	got := q.ListAdmissible(1, nil, map[string]int32{"a": 0})
+	assert.Len(t, got, 257)
+	assert.Equal(t, "b", got[256].Image.Name)
 }
 
 func TestQueueReportsChangedWithheldReasons(t *testing.T) {

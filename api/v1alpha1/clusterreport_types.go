@@ -252,7 +252,8 @@ type ReportedTransfers struct {
 	// +optional
 	Nonce string `json:"nonce,omitempty"`
 	// wanted is how many imports could run without a fleet-wide budget, including the
-	// running ones. It is at most the policy's concurrency, unless more imports run.
+	// running ones. It is at most the policy's concurrency, and one more for each group
+	// of sources that has no room, unless more imports run.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	// +optional

@@ -188,7 +188,7 @@ func (w *accuracyWorld) hostOf(p *playedImport) string {
 
 // takeSlots starts images in the order of the queue.
 func (w *accuracyWorld) takeSlots() {
-	for _, queued := range w.queue.ListAdmissible(w.budget-len(w.status.Slots), nil) {
+	for _, queued := range w.queue.ListAdmissible(w.budget-len(w.status.Slots), nil, nil) {
 		p := w.images[queued.Image.UID]
 		st, rev := &p.image.Status, &p.image.Status.Revisions[0]
 		w.queue.Remove(queued.Image.UID)
@@ -245,7 +245,7 @@ func (w *accuracyWorld) moveImport(p *playedImport) (ended bool) {
 // recordPredictions writes an activity, and journals what it predicts.
 func (w *accuracyWorld) recordPredictions() {
 	in := report.ActivityInput{
-		Now: w.now, BootID: "boot", Ledger: &w.status, Waiting: w.queue.ListAdmissible(v1alpha1.MaxQueuedImports, nil), Queued: w.queue.Stats().Admissible, Policy: w.policy, Rates: w.rates,
+		Now: w.now, BootID: "boot", Ledger: &w.status, Waiting: w.queue.ListAdmissible(v1alpha1.MaxQueuedImports, nil, nil), Queued: w.queue.Stats().Admissible, Policy: w.policy, Rates: w.rates,
 		FindImage: func(key v1alpha1.ImageKey) *v1alpha1.VMDiskImage { return w.images[key.UID].image },
 	}
 	activity := report.BuildActivity(in)

@@ -114,9 +114,11 @@ func (r *Reconciler) untilGrantExpiry(l stepLimits) time.Duration {
 }
 
 // queueFront are the images that could run beside those that hold a slot, were there no
-// fleet-wide budget.
-func (r *Reconciler) queueFront(t grant.Terms, slots []v1alpha1.Slot) []ledger.QueuedImage {
-	return r.Queue.ListAdmissible(int(t.Concurrency)-len(slots), imagesWithSlots(slots))
+// fleet-wide budget, and what this cluster demands of that budget.
+func (r *Reconciler) queueFront(l stepLimits, slots []v1alpha1.Slot) ([]ledger.QueuedImage, grant.Demand) {
+	room := grant.RoomByGroup(l.terms, l.share, slots, l.sourceGroupOf)
+	front := r.Queue.ListAdmissible(int(l.terms.Concurrency)-len(slots), imagesWithSlots(slots), room)
+	return front, grant.ComputeDemand(l.terms, slots, l.sourceGroupOf, front, room)
 }
 
 func imagesWithSlots(slots []v1alpha1.Slot) map[types.UID]bool {
@@ -130,8 +132,8 @@ func imagesWithSlots(slots []v1alpha1.Slot) map[types.UID]bool {
 // publishDemand passes on what this cluster would run, to the report, and why images wait,
 // to the images.
 func (r *Reconciler) publishDemand(l stepLimits, w policycontroller.Window, slots []v1alpha1.Slot) {
-	front := r.queueFront(l.terms, slots)
-	if r.Grants.SetDemand(grant.ComputeDemand(l.terms, slots, l.sourceGroupOf, front)) {
+	front, demand := r.queueFront(l, slots)
+	if r.Grants.SetDemand(demand) {
 		r.EnqueueReport()
 	}
 	if l.terms.FleetLimited && r.Grants.ClaimLedger() {
@@ -156,7 +158,7 @@ func (r *Reconciler) waitingForWindow(t grant.Terms, w policycontroller.Window, 
 	if w.Opening == nil {
 		return images
 	}
-	front := r.Queue.ListAdmissible(int(w.Opening.Concurrency)-len(slots), imagesWithSlots(slots))
+	front := r.Queue.ListAdmissible(int(w.Opening.Concurrency)-len(slots), imagesWithSlots(slots), nil)
 	for _, item := range front[min(len(front), max(0, int(t.Concurrency)-len(slots))):] {
 		images[item.Image.UID] = true
 	}

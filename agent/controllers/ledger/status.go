@@ -74,7 +74,7 @@ func newCondition(conditionType string, isTrue bool, reason, message string) met
 }
 
 func (r *Reconciler) grantedCondition(limits stepLimits, slots []v1alpha1.Slot) metav1.Condition {
-	demand := grant.ComputeDemand(limits.terms, slots, limits.sourceGroupOf, r.queueFront(limits.terms, slots))
+	_, demand := r.queueFront(limits, slots)
 	granted, reason, message := grant.GrantedCondition(limits.terms, limits.share, demand.Wanted)
 	return newCondition(v1alpha1.ConditionGranted, granted, reason, message)
 }

@@ -48,7 +48,8 @@ func (m *Member) recordDemand(now allowance) {
 	for i, next := range m.imports.queue {
 		front[i].SourceGroup = now.groupOf(next.host)
 	}
-	m.grants.SetDemand(grant.ComputeDemand(now.terms, m.imports.slots, now.groupOf, front))
+	room := grant.RoomByGroup(now.terms, now.share, m.imports.slots, now.groupOf)
+	m.grants.SetDemand(grant.ComputeDemand(now.terms, m.imports.slots, now.groupOf, front, room))
 }
 
 // fillTransfers sets the requested and the applied grant in the root. An old agent has neither.

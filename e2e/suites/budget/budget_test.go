@@ -65,6 +65,25 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 	assert.LessOrEqual(t, n, 1, "from the source group: %s", then)
 }
 
+// Images of a group of sources that another member uses up come first in a queue. Others pass
+// them, as far as the fleet's budget reaches.
+func TestImagesPassFullSource(t *testing.T) {
+	testenv.RunInTurn(t, 3)
+	shared.setBudget(t, fleetBudget, oneCDN)
+	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
+	release := bravo.HoldImports(t)
+	holds := bravo.createImages(t, "holds-cdn", cdnHost, 1)
+	bravo.awaitImages(t, holds, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
+	first := alpha.createImages(t, "behind-cdn", cdnHost, concurrency+1)
+	alpha.awaitImages(t, first, "waiting for their source", testenv.HasReason(v1alpha1.ReasonWaitingForSource))
+	passing := alpha.createImages(t, "passes-cdn", otherHost, 2)
+	alpha.awaitImages(t, passing, "imported", hasSucceeded)
+	alpha.awaitImages(t, first, "waiting for their source", testenv.HasReason(v1alpha1.ReasonWaitingForSource))
+	release()
+	alpha.awaitImages(t, first, "imported", hasSucceeded)
+}
+
 // A member becomes unreachable while it holds the whole budget. Other members get its share
 // after its grant has ended and its attempts have timed out, never before.
 func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {

@@ -45,8 +45,8 @@ func TestFileThatChangesIsNeverMixed(t *testing.T) {
 	m.start(t)
 	i, old, replaced := newImporter(keys.authority), newContent(4), newContent(4)
 
-	_, err := replaceMidway(t, source, i, m, old, replaced)
-	require.ErrorContains(t, err, "Unable to process data")
+	got, err := replaceMidway(t, source, i, m, old, replaced)
+	require.ErrorContains(t, err, "Unable to process data", "old %s, new %s, got %s", digest(old), digest(replaced), got)
 	assert.Contains(t, m.errors(), "etag mismatch in slice response")
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got, err := i.download(t.Context(), m.url(changedPath))

@@ -17,7 +17,11 @@ func isGroup(cmd *cobra.Command) bool { return cmd.Annotations[groupAnnotation] 
 
 // finishCommands adds what all commands have. It comes after all of them.
 func finishCommands(root *cobra.Command) {
+	root.SuggestionsMinimumDistance = maxTypingDistance
+	refuseUnknownCommands(root)
+	root.Args = cobra.ArbitraryArgs // otherwise cobra refuses them in words of its own, before RunE does
 	for _, cmd := range allCommands(root) {
+		cmd.SuggestionsMinimumDistance = maxTypingDistance
 		if cmd.HasSubCommands() && !cmd.Runnable() {
 			refuseUnknownCommands(cmd)
 		}
@@ -30,6 +34,7 @@ func finishCommands(root *cobra.Command) {
 			}
 		}
 	}
+	refuseUnknownTopics(root)
 }
 
 // refuseUnknownCommands has a group print its help, and refuse what is none of its commands. Without
@@ -40,16 +45,41 @@ func refuseUnknownCommands(group *cobra.Command) {
 		group.Annotations = map[string]string{}
 	}
 	group.Annotations[groupAnnotation] = "true"
-	group.SuggestionsMinimumDistance = maxTypingDistance
 	group.Args, group.DisableFlagsInUseLine = nil, true
 	group.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		hint := ""
-		if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
-			hint = " (did you mean " + strings.Join(names, " or ") + "?)"
-		}
-		return fmt.Errorf("%s has no command %s%s: see %s --help", cmd.CommandPath(), args[0], hint, cmd.CommandPath())
+		return unknownCommandError(cmd, args[0])
 	}
+}
+
+// refuseUnknownTopics has help refuse what is no command. What a command takes as its arguments is
+// none of help's business, unless it is nearly a command below it.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "help" {
+			continue
+		}
+		cmd.Example = "  kubectl ot help rollout pause"
+		cmd.Args = func(_ *cobra.Command, words []string) error {
+			topic, rest, err := root.Find(words)
+			if err != nil || len(rest) == 0 || !topic.HasSubCommands() {
+				return err
+			}
+			if !isGroup(topic) && topic.ValidateArgs(rest) == nil && len(topic.SuggestionsFor(rest[0])) == 0 {
+				return nil
+			}
+			return unknownCommandError(topic, rest[0])
+		}
+	}
+}
+
+func unknownCommandError(parent *cobra.Command, name string) error {
+	hint := ""
+	if names := parent.SuggestionsFor(name); len(names) > 0 {
+		hint = " (did you mean " + strings.Join(names, " or ") + "?)"
+	}
+	return fmt.Errorf("%s has no command %s%s: see %s --help", parent.CommandPath(), name, hint, parent.CommandPath())
 }

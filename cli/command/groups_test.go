@@ -31,12 +31,38 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 		"get fdi":              "error: kubectl ot get has no command fdi: see kubectl ot get --help\n",
 		"completion basj":      "error: kubectl ot completion has no command basj (did you mean bash?): see kubectl ot completion --help\n",
 		"policy x\x1b[2J":      "error: kubectl ot policy has no command x\ufffd[2J: see kubectl ot policy --help\n",
+		"statsu":               "error: kubectl ot has no command statsu (did you mean status?): see kubectl ot --help\n",
+		"help statsu":          "error: kubectl ot has no command statsu (did you mean status?): see kubectl ot --help\n",
+		"help rollout puase":   "error: kubectl ot rollout has no command puase (did you mean pause?): see kubectl ot rollout --help\n",
+		"help rollout nothing": "error: kubectl ot rollout has no command nothing: see kubectl ot rollout --help\n",
+		"help join psuh":       "error: kubectl ot join has no command psuh (did you mean push?): see kubectl ot join --help\n",
+		"help join frankfurt":  "error: kubectl ot join has no command frankfurt: see kubectl ot join --help\n",
+		"help events imgae":    "error: kubectl ot events has no command imgae (did you mean image?): see kubectl ot events --help\n",
 	} {
 		t.Run(line, func(t *testing.T) {
 			code, out, errOut := runLine(t, strings.Split(line, " "))
 			assert.Equal(t, exit.Unanswered, code)
 			assert.Empty(t, out)
 			assert.Equal(t, want, errOut)
+		})
+	}
+}
+
+func TestHelpOfTopics(t *testing.T) {
+	for line, want := range map[string]string{
+		"help":                      "Available Commands:",
+		"":                          "Available Commands:",
+		"help rollout":              "kubectl ot rollout [command]",
+		"help rollout pause":        "kubectl ot rollout pause NAME",
+		"help rollout pause ubuntu": "kubectl ot rollout pause NAME",
+		"help events ubuntu":        "kubectl ot events [image|cluster] NAME",
+		"help help":                 "kubectl ot help [path to command]",
+	} {
+		t.Run(line, func(t *testing.T) {
+			code, out, errOut := runLine(t, strings.Fields(line))
+			assert.Equal(t, exit.Yes, code)
+			assert.Contains(t, out, want)
+			assert.Empty(t, errOut)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // Reasons of images by which the hub learns that a check would fail in the member.
@@ -97,10 +98,39 @@ func (e *examiner) memberReports() { e.judgeMember(v1alpha1.ConditionAgentHealth
 func (e *examiner) memberVersion() { e.judgeMember(v1alpha1.ConditionVersionSupported) }
 
 func (e *examiner) memberPolicy() {
-	e.judgeMember(v1alpha1.ConditionPolicyAcknowledged)
+	if message := e.awaitedAcknowledgement(); message != "" {
+		e.addSkip("in progress: %s", message)
+	} else {
+		e.judgeMember(v1alpha1.ConditionPolicyAcknowledged)
+	}
 	if c := meta.FindStatusCondition(e.reported(), v1alpha1.ConditionPolicyAccepted); c != nil && c.Status == metav1.ConditionFalse {
 		e.addFail("condition "+c.Type, c.Reason+": "+strings.TrimSpace(c.Message)+e.asOf(), "True", "")
 	}
+}
+
+// awaitedAcknowledgement returns what condition PolicyAcknowledged says while its plan is younger than
+// the member may be silent: the acknowledgement is in its next report. It is empty where a report
+// refuses the plan, or is late.
+//
+// The condition became False when the member last ran the newest plan, or first reported without one:
+// where plans follow each other, the check may fail early, but never passes over a plan that waits.
+func (e *examiner) awaitedAcknowledgement() string {
+	if e.Hub == nil || e.Hub.SilentSince != nil || e.ServerTime.IsZero() {
+		return ""
+	}
+	c := meta.FindStatusCondition(e.Hub.Conditions, v1alpha1.ConditionPolicyAcknowledged)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonNotAcknowledged {
+		return ""
+	}
+	if accepted := meta.FindStatusCondition(e.reported(), v1alpha1.ConditionPlanAccepted); accepted != nil &&
+		accepted.Status == metav1.ConditionFalse && accepted.Reason != v1alpha1.ReasonNoPlan {
+		return ""
+	}
+	silence := memberstatus.SilenceTimeout(&v1alpha1.ReportRoot{HeartbeatSeconds: e.Hub.HeartbeatSeconds})
+	if e.ServerTime.Sub(c.LastTransitionTime.Time).Abs() > silence { // a hub's clock may have been ahead
+		return ""
+	}
+	return c.Message
 }
 
 // judgeReported takes over a condition of the SyncLedger, as the member reported it.

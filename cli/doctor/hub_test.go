@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,15 @@ func TestHubChecks(t *testing.T) {
 		s.Hub.SilentSince = ptr.To(metav1.NewTime(testTime))
 		s.Hub.Conditions[0] = falseCondition(v1alpha1.ConditionAgentHealthy, v1alpha1.ReasonSilent, "not heard for 2h")
 	}
+	// waiting: the newest plan is not acknowledged, since some time ago.
+	waiting := func(since time.Duration, change func(*Snapshot)) func(*Snapshot) {
+		return func(s *Snapshot) {
+			s.ServerTime, s.Hub.HeartbeatSeconds = testTime, 60
+			s.Hub.Conditions[2] = falseCondition(v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ReasonNotAcknowledged, "waiting for plan 5")
+			s.Hub.Conditions[2].LastTransitionTime = metav1.NewTime(testTime.Add(-since))
+			change(s)
+		}
+	}
 	for _, tt := range []testCase{
 		{"k8s-version", "the hub does not know", unchanged, Skip, "needs --live or --member-context"},
 		{"agent-running", "reports", unchanged, Pass, "all is well"},
@@ -45,6 +55,22 @@ func TestHubChecks(t *testing.T) {
 			s.Hub.Conditions[1] = falseCondition(v1alpha1.ConditionVersionSupported, v1alpha1.ReasonVersionTooOld, "agent v0.1.0")
 		}, Fail, "agent v0.1.0"},
 		{"policy-accepted", "acknowledged", unchanged, Pass, "all is well"},
+		{"policy-accepted", "a plan of just now", waiting(time.Second, unchanged), Skip, "in progress: waiting for plan 5"},
+		{"policy-accepted", "at the end of what it may be silent", waiting(3*time.Minute, unchanged), Skip, "in progress"},
+		{"policy-accepted", "a plan that waits for longer", waiting(3*time.Minute+time.Second, unchanged), Fail, "waiting for plan 5"},
+		{"policy-accepted", "of a heartbeat that is not known", waiting(31*time.Second, func(s *Snapshot) { s.Hub.HeartbeatSeconds = 0 }), Fail, "waiting for plan 5"},
+		{"policy-accepted", "by a clock that was ahead", waiting(-time.Hour, unchanged), Fail, "waiting for plan 5"},
+		{"policy-accepted", "at an unknown time", waiting(time.Second, func(s *Snapshot) { s.ServerTime = time.Time{} }), Fail, "waiting for plan 5"},
+		{"policy-accepted", "a plan of just now, and a silent member", waiting(time.Second, silent), Fail, "waiting for plan 5"},
+		{"policy-accepted", "a plan of just now, which it refuses", waiting(time.Second, func(s *Snapshot) {
+			s.Hub.Reported = append(s.Hub.Reported, falseCondition(v1alpha1.ConditionPlanAccepted, v1alpha1.ReasonPlanOlder, "older"))
+		}), Fail, "waiting for plan 5"},
+		{"policy-accepted", "its first plan", waiting(time.Second, func(s *Snapshot) {
+			s.Hub.Reported = append(s.Hub.Reported, falseCondition(v1alpha1.ConditionPlanAccepted, v1alpha1.ReasonNoPlan, "no plan"))
+		}), Skip, "in progress"},
+		{"policy-accepted", "a policy that is refused", waiting(time.Second, func(s *Snapshot) {
+			s.Hub.Conditions[2].Reason = v1alpha1.ReasonPolicyRefused
+		}), Fail, "PolicyRefused"},
 		{"policy-accepted", "refused there", func(s *Snapshot) {
 			s.Hub.Reported[3] = falseCondition(v1alpha1.ConditionPolicyAccepted, "PolicyInvalid", "concurrency")
 		}, Fail, "concurrency"},
@@ -79,6 +105,15 @@ func TestHubChecks(t *testing.T) {
 
 func TestHealthyHubViewPasses(t *testing.T) {
 	assert.Equal(t, exit.Yes, Examine(healthyHubView()).ExitCode())
+}
+
+// A pipeline that asks while a plan is on its way goes on.
+func TestPlanOnItsWayIsNoFailure(t *testing.T) {
+	s := healthyHubView()
+	s.ServerTime = testTime
+	s.Hub.Conditions[2] = falseCondition(v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ReasonNotAcknowledged, "waiting for plan 5")
+	s.Hub.Conditions[2].LastTransitionTime = metav1.NewTime(testTime)
+	assert.Equal(t, exit.Yes, Examine(s).ExitCode())
 }
 
 // No member of that name, or no right to read it.

@@ -245,10 +245,12 @@ type Hub struct {
 	Conditions   []metav1.Condition `json:"conditions,omitempty"`
 	// Reported are the conditions of the member's SyncLedger, as it last reported them;
 	// none where it never did.
-	Reported      []metav1.Condition `json:"reported,omitempty"`
-	LastReport    *metav1.Time       `json:"lastReport,omitempty"`
-	SilentSince   *metav1.Time       `json:"silentSince,omitempty"`
-	ReportedImage []ImageProblem     `json:"reportedImages,omitempty"`
+	Reported []metav1.Condition `json:"reported,omitempty"`
+	// HeartbeatSeconds is how often the member reports; 0 where its reports are not read.
+	HeartbeatSeconds int32          `json:"heartbeatSeconds,omitempty"`
+	LastReport       *metav1.Time   `json:"lastReport,omitempty"`
+	SilentSince      *metav1.Time   `json:"silentSince,omitempty"`
+	ReportedImage    []ImageProblem `json:"reportedImages,omitempty"`
 }
 
 // ImageProblem is an image that does not become ready, as the member reports it.

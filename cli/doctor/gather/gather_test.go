@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -76,6 +78,41 @@ func TestNothingIsServed(t *testing.T) {
 	assert.Equal(t, exit.No, r.ExitCode())
 	_, err = Hub(t.Context(), newCluster(t, http.StatusNotFound), o)
 	require.Error(t, err)
+}
+
+// The hub's clock, not this machine's, says how old a condition is.
+func TestHubViewHasTheHubsTime(t *testing.T) {
+	serve := func(path, body string) *connect.Cluster {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Date", "Thu, 26 Nov 2026 12:00:00 GMT")
+			switch r.URL.Path {
+			case path:
+				_, _ = w.Write([]byte(body))
+			case "/apis/pelotech.ot/v1alpha1/memberclusters/frankfurt":
+				_, _ = w.Write([]byte(`{"apiVersion":"pelotech.ot/v1alpha1","kind":"MemberCluster","metadata":{"name":"frankfurt"}}`))
+			case "/apis/pelotech.ot/v1alpha1/namespaces/ot-member-frankfurt/clusterreports":
+				_, _ = w.Write([]byte(`{"apiVersion":"pelotech.ot/v1alpha1","kind":"ClusterReportList","items":[{"metadata":{"name":"default"},"root":{"heartbeatSeconds":40}}]}`))
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		t.Cleanup(server.Close)
+		config := &rest.Config{Host: server.URL, QPS: -1}
+		mapper := meta.NewDefaultRESTMapper(nil)
+		mapper.Add(v1alpha1.GroupVersion.WithKind("MemberCluster"), meta.RESTScopeRoot)
+		mapper.Add(v1alpha1.GroupVersion.WithKind("ClusterReport"), meta.RESTScopeNamespace)
+		c, err := client.NewWithWatch(config, client.Options{Scheme: connect.Scheme, Mapper: mapper})
+		require.NoError(t, err)
+		return &connect.Cluster{Context: "hub", Config: config, Client: c}
+	}
+	s, err := Hub(t.Context(), serve("/version", `{"gitVersion":"v1.36.3"}`), options())
+	require.NoError(t, err)
+	assert.Equal(t, "2026-11-26T12:00:00Z", s.ServerTime.UTC().Format(time.RFC3339))
+	assert.Equal(t, int32(40), s.Hub.HeartbeatSeconds)
+	s, err = Hub(t.Context(), serve("/version", `<html>`), options())
+	require.NoError(t, err, "the hub's time is not all that it knows")
+	assert.Zero(t, s.ServerTime)
 }
 
 // Nobody reads the password of a proxy.

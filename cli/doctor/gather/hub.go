@@ -2,6 +2,7 @@ package gather
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,6 +20,9 @@ func Hub(ctx context.Context, hub *connect.Cluster, o Options) (*doctor.Snapshot
 	}
 	h := &doctor.Hub{AgentVersion: member.Status.AgentVersion, Conditions: member.Status.Conditions, LastReport: member.Status.LastReport, SilentSince: member.Status.SilentSince}
 	r.snapshot.Hub = h
+	if err := r.readVersion(ctx); err != nil { // without the hub's time, nothing is in progress
+		r.snapshot.ServerTime = time.Time{}
+	}
 	r.readHubReports(ctx, h)
 	return r.snapshot, ctx.Err()
 }
@@ -32,7 +36,7 @@ func (r *reader) readHubReports(ctx context.Context, h *doctor.Hub) {
 	for i := range reports.Items {
 		report := &reports.Items[i]
 		if report.Root != nil {
-			h.Reported = report.Root.Conditions
+			h.Reported, h.HeartbeatSeconds = report.Root.Conditions, report.Root.HeartbeatSeconds
 		}
 		if report.Page == nil {
 			continue

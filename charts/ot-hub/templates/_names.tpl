@@ -97,3 +97,30 @@ The texts of a list, quoted for CEL; the schema keeps quotes and backslashes out
 {{- end }}
 {{- join ", " $quoted }}
 {{- end }}
+
+{{/*
+Says "true" where this cluster has no such namespace, or deletes it: an object in it would be refused,
+and the whole release with it. Namespaces that the release itself makes are there in time. kube-system
+is in every cluster. Without it no cluster is asked, as by helm template, and all count as present.
+*/}}
+{{- define "ot-hub.lacksNamespace" -}}
+{{- $root := index . 0 }}
+{{- $own := list $root.Release.Namespace }}
+{{- if $root.Values.policy.createNamespace }}
+{{- $own = append $own $root.Values.policy.namespace }}
+{{- end }}
+{{- range $root.Values.extraObjects }}
+{{- range splitList "\n---" (tpl (typeIs "string" . | ternary . (toYaml .)) $root) }}
+{{- $object := fromYaml . }}
+{{- if eq (toString $object.kind) "Namespace" }}
+{{- $own = append $own $object.metadata.name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if not (has (index . 1) $own) }}
+{{- $namespace := lookup "v1" "Namespace" "" (index . 1) }}
+{{- if or (dig "metadata" "deletionTimestamp" "" $namespace) (and (not $namespace) (lookup "v1" "Namespace" "" "kube-system")) -}}
+true
+{{- end }}
+{{- end }}
+{{- end }}

@@ -72,7 +72,7 @@ func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v
 	case apierrors.IsNotFound(err):
 		return nil, prerequisiteError(fmt.Sprintf("Secret %s does not exist: Cluster API creates it when the control plane of Cluster %s/%s is up", key, ref.Namespace, ref.Name))
 	case apierrors.IsForbidden(err):
-		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart, with %s in clusterAPI.namespaces", key, ref.Namespace, ref.Name, ref.Namespace))
+		return nil, prerequisiteError(fmt.Sprintf("the hub may not read Secret %s, the kubeconfig of Cluster %s/%s: set clusterAPI.enabled in the hub's chart, with %s in clusterAPI.namespaces, and run helm upgrade again where that namespace is newer than the release", key, ref.Namespace, ref.Name, ref.Namespace))
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s with the kubeconfig of Cluster %s/%s: %w", key, ref.Namespace, ref.Name, err)
 	}

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
@@ -127,7 +126,7 @@ func (e *environment) printEvents(news []events.Event, areFirst bool) error {
 	for i, event := range news {
 		var text []byte
 		if separator := e.format.Separator(); separator != "" {
-			document, err := yaml.Marshal(event)
+			document, err := render.MarshalYAML(event)
 			if err != nil {
 				return err
 			}
@@ -146,7 +145,7 @@ func (e *environment) printEvents(news []events.Event, areFirst bool) error {
 			if err != nil {
 				return err
 			}
-			text = slices.Concat(line, []byte{'\n'})
+			text = slices.Concat(render.EscapeControls(line), []byte{'\n'})
 		}
 		if _, err := e.Out.Write(text); err != nil {
 			return err

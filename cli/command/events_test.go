@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/cli/events"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // TestEventsWhileAMemberIsUnread: a member that is not read has the events that it had.
@@ -56,6 +58,21 @@ func TestEventsWhileAMemberIsUnread(t *testing.T) {
 				}
 				assert.Equal(t, test.wantTold, errOut.String())
 			})
+		})
+	}
+}
+
+// Each event of a stream is as safe as a whole answer.
+func TestStreamedEventsAreSafeForATerminal(t *testing.T) {
+	for output, want := range map[string]string{"": "a\ufffd2J\ufffd", "json": `"note":"a\u009b2J\u202e"`, "yaml": `note: "a\x9B2J` + "\ufffd"} {
+		t.Run(output, func(t *testing.T) {
+			e, out, _ := newTestEnvironment("")
+			var err error
+			e.format, err = render.ParseFormat(output)
+			require.NoError(t, err)
+			require.NoError(t, e.printEvents([]events.Event{{Note: "a\u009b2J\u202e"}}, true))
+			assert.Contains(t, out.String(), want)
+			assert.Equal(t, render.Printable(out.String()), out.String())
 		})
 	}
 }

@@ -74,7 +74,11 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 	var verdict rollout.Verdict
 	printed, note := "", retryNote{e: e}
 	for {
-		next, in, err := e.gatherWait(ctx, hub, name, goal)
+		var in *rollout.InCluster
+		next, err := within(ctx, func(ctx context.Context) (next *v1alpha1.FleetDiskImage, err error) {
+			next, in, err = e.gatherWait(ctx, hub, name, goal)
+			return next, err
+		})
 		switch {
 		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && img == nil:
 			return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", e.timeout, err))

@@ -53,14 +53,48 @@ func (e *environment) watch(ctx context.Context, timeout time.Duration, poll pol
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
+	unbounded := poll
+	poll = func(ctx context.Context) (watchState, error) { return within(ctx, unbounded) }
 	first, err := poll(ctx)
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", timeout, err))
+	case err != nil:
 		return err
 	}
 	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
 		return e.watchScreen(ctx, first, poll)
 	}
 	return e.watchLines(ctx, first, poll)
+}
+
+// withinGrace is how long what ends with its context may take to do so.
+const withinGrace = time.Second
+
+// within returns what do returns, or that ctx has ended: reading the kinds of an API server that does
+// not answer has no context, and outlasts it.
+func within[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	select { // what has the context ends with it, in words of its own
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(withinGrace):
+		var none T
+		return none, fmt.Errorf("the API server does not answer: %w", ctx.Err())
+	}
 }
 
 // ended returns how a watch ends: by its last state, at its timeout, or by ctrl-C.

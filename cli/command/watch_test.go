@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/pelotech/ot-fleet/cli/events"
+	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/versions"
 )
@@ -78,4 +79,29 @@ func TestWatchedAnswersAreParsed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTimeoutOfAPIServersThatHang: what has no context of its own does not outlast --timeout.
+func TestTimeoutOfAPIServersThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _, _ := newTestEnvironment("")
+		begun, released := time.Now(), make(chan struct{})
+		defer close(released)
+		err := e.watch(t.Context(), 5*time.Second, func(context.Context) (watchState, error) {
+			<-released
+			return watchState{}, nil
+		})
+		assert.Equal(t, exit.NotYet, exit.CodeOf(err))
+		require.ErrorContains(t, err, "not within 5s: the API server does not answer")
+		assert.Equal(t, 5*time.Second+withinGrace, time.Since(begun))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		e, _, _ := newTestEnvironment("")
+		err := e.watch(t.Context(), 5*time.Second, func(ctx context.Context) (watchState, error) {
+			<-ctx.Done()
+			return watchState{}, errors.New("context hub: too late")
+		})
+		assert.Equal(t, exit.NotYet, exit.CodeOf(err))
+		require.ErrorContains(t, err, "not within 5s: context hub: too late")
+	})
 }

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -137,6 +138,10 @@ func (c *Cluster) Explain(err error) error {
 		return fmt.Errorf("context %s: the API server does not accept your credential: sign in again", orCurrent(c.Context))
 	case isConnection(err):
 		return fmt.Errorf("context %s: the API server at %s does not answer: %w", orCurrent(c.Context), c.Config.Host, err)
+	case isForeign(err):
+		return fmt.Errorf("context %s: what answers at %s is no API server, as a page to sign in or a proxy is not: check the server's address in the kubeconfig: %w", orCurrent(c.Context), c.Config.Host, err)
+	case apierrors.IsInternalError(err):
+		return fmt.Errorf("context %s: the API server at %s fails: %w", orCurrent(c.Context), c.Config.Host, err)
 	default:
 		return err
 	}
@@ -146,6 +151,12 @@ func isConnection(err error) bool {
 	var network net.Error
 	var address *url.Error
 	return !errors.Is(err, context.Canceled) && (errors.As(err, &network) || errors.As(err, &address))
+}
+
+// isForeign reports whether an answer cannot be decoded.
+func isForeign(err error) bool {
+	_, isSyntax := errors.AsType[*json.SyntaxError](err)
+	return isSyntax
 }
 
 // Get reads an object.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pelotech/ot-fleet/api/shellword"
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // junitSuite is what test reporters of pipelines read.
@@ -55,5 +56,5 @@ func (r *Report) JUnit() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing JUnit XML: %w", err)
 	}
-	return append([]byte(xml.Header), append(text, '\n')...), nil
+	return []byte(xml.Header + render.Printable(string(text)) + "\n"), nil
 }

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -84,6 +85,26 @@ func TestHostileTexts(t *testing.T) {
 		markdown := render.Markdown(p)
 		assert.NotContains(t, markdown, "\x1b")
 		assert.NotContains(t, markdown, "\u202e")
+	})
+}
+
+// What clusters say reaches no terminal as data, either. JSON still has all of it.
+func TestHostileData(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Just("\x1b[2J\x1b]0;title\a"), rapid.Just("a\u009b2Jb\x7f\u0085"), rapid.Just("\u202egpj.exe\r\u2028"), rapid.Just("a\n\tb")).Draw(t, "text")
+		v := &view{render.NewEnvelope("Test"), []string{text, "c"}}
+		for _, o := range []string{"json", "yaml", "name", "jsonpath={.images[0]}", "jsonpath={.images}"} {
+			format, err := render.ParseFormat(o)
+			require.NoError(t, err)
+			var out bytes.Buffer
+			require.NoError(t, format.Write(&out, v, render.Options{}), o)
+			assert.Equal(t, render.Printable(out.String()), out.String(), o)
+			if o == "json" {
+				var decoded view
+				require.NoError(t, json.Unmarshal(out.Bytes(), &decoded))
+				assert.Equal(t, v, &decoded)
+			}
+		}
 	})
 }
 

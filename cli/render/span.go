@@ -129,13 +129,15 @@ func Sparkline(values []float64) Span {
 // writing: texts come from clusters, and from whoever writes there.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+		if isUnprintable(r) {
 			return '�'
-		default:
-			return r
 		}
+		return r
 	}, text)
+}
+
+func isUnprintable(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // Printable returns a message that is safe to print; its line breaks and tabs stay: neither moves the

@@ -89,11 +89,11 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 		if err := encoder.Encode(view); err != nil {
 			return fmt.Errorf("printing %T as JSON: %w", view, err)
 		}
-		text = b.Bytes()
+		text = EscapeControls(b.Bytes())
 	case "yaml":
-		data, err := yaml.Marshal(view)
+		data, err := MarshalYAML(view)
 		if err != nil {
-			return fmt.Errorf("printing %T as YAML: %w", view, err)
+			return err
 		}
 		text = data
 	case "jsonpath":
@@ -141,5 +141,31 @@ func (f Format) evaluate(view View) ([]byte, error) {
 	if err := printer.Execute(&b, fields); err != nil {
 		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
 	}
-	return []byte(b.String() + "\n"), nil
+	return []byte(Printable(b.String()) + "\n"), nil
+}
+
+// MarshalYAML returns an answer as YAML that is safe for a terminal.
+func MarshalYAML(answer any) ([]byte, error) {
+	data, err := json.Marshal(answer)
+	if err == nil { // a parser of YAML refuses control characters that JSON allows
+		data, err = yaml.JSONToYAML(EscapeControls(data))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("printing %T as YAML: %w", answer, err)
+	}
+	return []byte(Printable(string(data))), nil
+}
+
+// EscapeControls escapes in JSON what Printable replaces, which it has within its texts alone: whoever
+// decodes it gets what was written, and a terminal does not.
+func EscapeControls(data []byte) []byte {
+	var b bytes.Buffer
+	for _, r := range string(data) {
+		if r != '\n' && isUnprintable(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.Bytes()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -54,6 +55,9 @@ func BuildVirtualMachine(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (*un
 	annotations := map[string]string{
 		v1alpha1.AnnotationAppliedDigest: appliedDigest, v1alpha1.AnnotationAppliedSpec: specDigest, v1alpha1.AnnotationAppliedGuest: cfg.Digest,
 	}
+	if names := matcherNames(vm); names != "" {
+		annotations[v1alpha1.AnnotationAppliedInstancetype] = names
+	}
 	if names := overlayItemNames(u); names != "" {
 		annotations[v1alpha1.AnnotationOverlaid] = names
 	}
@@ -95,6 +99,49 @@ func RequestedArchitecture(vm *v1alpha1.VirtualMachine) v1alpha1.Architecture {
 		return v1alpha1.Architecture(overlay.Template.Spec.Architecture)
 	}
 	return vm.Spec.Architecture
+}
+
+// matcherNames returns what AnnotationAppliedInstancetype says. Kinds are part of it: an
+// instancetype of the namespace may have the name of one of the cluster.
+func matcherNames(vm *v1alpha1.VirtualMachine) string {
+	if vm.Spec.Instancetype == nil && vm.Spec.Preference == nil {
+		return ""
+	}
+	name := func(m *v1alpha1.Matcher) string {
+		if m == nil {
+			return ""
+		}
+		return strings.TrimPrefix(m.Kind+"/"+m.Name, "/")
+	}
+	return name(vm.Spec.Instancetype) + "," + name(vm.Spec.Preference)
+}
+
+// DropExpandedMatchers leaves instancetype and preference out of what is applied where
+// KubeVirt has put their values into live in their place, once (its
+// instancetype.referencePolicy is expand or expandAll, KubeVirt 1.8). An instancetype that
+// is applied again is refused because of these values, and a preference is expanded again
+// each time. Those that the author has named since are applied, and may be refused.
+func DropExpandedMatchers(desired, live *unstructured.Unstructured) {
+	const annotation = v1alpha1.AnnotationAppliedInstancetype
+	applied, recorded := live.GetAnnotations()[annotation]
+	if recorded && applied != desired.GetAnnotations()[annotation] || live.GetAnnotations()[v1alpha1.AnnotationAppliedDigest] == "" {
+		return
+	}
+	for _, matcher := range []string{"instancetype", "preference"} {
+		if _, has, _ := unstructured.NestedMap(live.Object, "spec", matcher); has {
+			return
+		}
+	}
+	if _, wanted, _ := unstructured.NestedMap(desired.Object, "spec", "instancetype"); wanted && !hasCPU(live) {
+		return // somebody has removed it
+	}
+	unstructured.RemoveNestedField(desired.Object, "spec", "instancetype")
+	unstructured.RemoveNestedField(desired.Object, "spec", "preference")
+}
+
+func hasCPU(vm *unstructured.Unstructured) bool {
+	_, has, _ := unstructured.NestedMap(vm.Object, "spec", "template", "spec", "domain", "cpu")
+	return has
 }
 
 func addVersionLabels(labels map[string]string, vm *v1alpha1.VirtualMachine) {

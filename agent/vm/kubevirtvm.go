@@ -113,6 +113,7 @@ func (d *decider) planKubeVirtVM() {
 	kubevirt.PreserveForeignItems(desired, live)
 	kubevirt.PreserveOwners(desired, live, d.VM)
 	kubevirt.PreservePodNetworkMAC(desired, live, d.VM, d.guestConfig)
+	kubevirt.DropExpandedMatchers(desired, live)
 	if !changed && containsAll(live.Object, desired.Object) {
 		return
 	}

@@ -46,6 +46,17 @@ func quantity(text string) *resource.Quantity {
 	return &q
 }
 
+// WithMatchers names an instancetype and a preference, which may be empty, in the place of resources.
+func (b *MachineBuilder) WithMatchers(instancetype, preference string) *MachineBuilder {
+	if b.vm.Spec.Resources = nil; instancetype != "" {
+		b.vm.Spec.Instancetype = &v1alpha1.Matcher{Name: instancetype}
+	}
+	if preference != "" {
+		b.vm.Spec.Preference = &v1alpha1.Matcher{Name: preference}
+	}
+	return b
+}
+
 // WithImage names the image; no namespace is the machine's own.
 func (b *MachineBuilder) WithImage(namespace, name string) *MachineBuilder {
 	b.vm.Spec.VMDiskImageRef = v1alpha1.ImageReference{Namespace: namespace, Name: name}

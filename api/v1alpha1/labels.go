@@ -58,6 +58,10 @@ const (
 	// userData. Anybody who can read it can test guesses of userData. It does not cover
 	// passwords or the content of Secrets.
 	AnnotationAppliedGuest = "pelotech.ot/applied-guest"
+	// AnnotationAppliedInstancetype of a KubeVirt VirtualMachine has the names of the
+	// instancetype and the preference that the agent applied, separated by a comma. It is
+	// missing where there are neither.
+	AnnotationAppliedInstancetype = "pelotech.ot/applied-instancetype"
 	// AnnotationOverlaid of a KubeVirt VirtualMachine lists, separated by commas, the
 	// disks, volumes, interfaces and networks that spec.disks or an overlay added. The
 	// agent removes them when the spec no longer has them.

@@ -268,6 +268,13 @@ func TestDifferingImageIsReported(t *testing.T) {
 		w.reconcile()
 		assert.Contains(t, messageIfTrue(w, v1alpha1.ConditionSpecAdjusted), "has 2Gi and is not grown")
 	})
+	t.Run("disk of an image that is gone, beside a larger one of its name", func(t *testing.T) {
+		w := newWorld(t, apitest.VirtualMachine("ns", "vm").WithResources("1", "1Gi", "2Gi")).withRootDisk(goldenImage(1), cdiv1.Succeeded).withRunningVM()
+		w.Pinned, w.Image.UID = nil, "another"
+		w.Image.Status.Serving.DiskSize, w.Image.Spec.DiskSize = ptr.To(resource.MustParse("3Gi")), resource.MustParse("3Gi")
+		w.reconcile()
+		assert.NotContains(t, messageIfTrue(w, v1alpha1.ConditionSpecAdjusted), "3Gi")
+	})
 	t.Run("image other than the disk's", func(t *testing.T) {
 		w := newWorld(t, apitest.VirtualMachine("ns", "vm")).withRootDisk(goldenImage(1), cdiv1.Succeeded)
 		w.VM.Spec.VMDiskImageRef.Name, w.Image = "next", nil

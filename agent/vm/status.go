@@ -269,6 +269,7 @@ func (d *diskDecider) sizeAdjustment() (sentence string) {
 	img := d.cloneSourceImage()
 	switch {
 	case img == nil || d.isBlank():
+	case d.pinned != nil && d.Pinned == nil: // img has its name, and is another one
 	case d.isRoot():
 		_, sentence = kubevirt.RootDiskSize(d.VM, img)
 	default:

@@ -28,6 +28,7 @@ import (
 type imageActions struct {
 	needsLive      bool
 	createSnapshot attemptRef
+	snapshotNumber uint8 // of createSnapshot, by its name
 	writeStatus    bool
 	status         uint16
 	// attempts and snapshots to delete, as bit masks.
@@ -127,8 +128,8 @@ func (p *acquireScenario) hasAttemptEnded(st v1alpha1.VMDiskImageStatus, slot at
 }
 
 // timeOfSnapshot differs for each snapshot, so that their names do.
-func timeOfSnapshot(made uint8) time.Time {
-	return apitest.Epoch.Add(time.Hour + time.Duration(made)*time.Millisecond)
+func timeOfSnapshot(named uint8) time.Time {
+	return apitest.Epoch.Add(time.Hour + time.Duration(named)*time.Millisecond)
 }
 
 func snapshotName(attempt, number uint8) string {
@@ -200,7 +201,7 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 	rules := policy.Default()
 	rules.Preflight = false
 	v := image.View{
-		Now: timeOfSnapshot(s.snapshotsMade), Image: p.buildImage(i), Policy: &rules, ObjectsByAttempt: p.buildObjects(s),
+		Now: timeOfSnapshot(s.snapshotsNamed), Image: p.buildImage(i), Policy: &rules, ObjectsByAttempt: p.buildObjects(s),
 		Preflight:  image.PreflightResult{Known: true},
 		ArrivalKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)}, EndOfQueueKey: v1alpha1.OrderingKey{Time: metav1.NewTime(apitest.Epoch)},
 		Live: live,
@@ -244,6 +245,7 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 	todo.writeStatus = todo.status != i.status
 	if d.CreateSnapshot != nil {
 		todo.createSnapshot = attemptRef{attempt: attemptLabel(d.CreateSnapshot.Labels), specEdit: i.specEdits}
+		todo.snapshotNumber = snapshotNumber(d.CreateSnapshot.Name)
 	}
 	for _, t := range d.Delete {
 		if t.Kind == image.KindVolumeSnapshot {
@@ -377,18 +379,21 @@ func (p *acquireScenario) performImageAction(c clusterState, who int) (what stri
 			c.markImageWritten(-1)
 		}
 		*t, what = imageActions{}, "removes the finalizer"
-	case t.createSnapshot.attempt != 0:
-		if n := c.snapshotsMade; n < maxSnapshots {
-			c.snapshots[n] = t.createSnapshot
-			c.snapshotsMade++
+	case t.createSnapshot.attempt != 0 && (!t.writeStatus || p.plantedBug == createsBeforeStoring):
+		if n := t.snapshotNumber; n <= maxSnapshots && c.snapshots[n-1].attempt == 0 {
+			c.snapshots[n-1] = t.createSnapshot
 		}
-		t.createSnapshot, what = attemptRef{}, "creates a VolumeSnapshot"
+		what = fmt.Sprint("creates VolumeSnapshot ", t.snapshotNumber)
+		t.createSnapshot, t.snapshotNumber = attemptRef{}, 0
 	case t.writeStatus && (c.gone || !k.imageUnchanged && p.plantedBug != storesUnguarded):
 		*k = imageLeader{}
 		return "stores a status: conflict", c
 	case t.writeStatus:
 		before := c.status
 		c.status, t.writeStatus = t.status, false
+		for _, rev := range knownStatuses[c.status].Revisions {
+			c.snapshotsNamed = max(c.snapshotsNamed, snapshotNumber(rev.VolumeSnapshot))
+		}
 		c.markImageWritten(who)
 		what = "stores a status"
 		if p.usesEarlyList(&knownStatuses[before], &knownStatuses[c.status]) {

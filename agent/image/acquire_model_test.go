@@ -28,7 +28,7 @@ var (
 		return st.Serving != nil && st.Serving.Attempt > 1 && c.attempts&1 == 0 && !c.deleted
 	}}
 	oldSnapshotGone = expectedState{Name: "an older snapshot is deleted", IsReached: func(c *clusterState) bool {
-		return c.snapshotsMade > 1 && c.snapshots[0].attempt == 0 && !c.deleted
+		return c.snapshotsNamed > 1 && c.snapshots[0].attempt == 0 && !c.deleted
 	}}
 	oldSnapshotKept = expectedState{Name: "an older snapshot is kept for a VM", IsReached: func(c *clusterState) bool {
 		st, pin := knownStatuses[c.status], knownPins[c.vms[0].disks[0].pin]
@@ -103,6 +103,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	changed := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1}
 	twoAgents := acquireScenario{imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2}
 	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
+	snapshotted := acquireScenario{imageSpecs: []string{"a/x", "a/y"}, imageLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
 	takenOver := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
@@ -125,6 +126,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"pins of data disks are not counted":                    {disks, countsRootOnly, "S2"},
 		"a pin changes while its storage is being cloned":       {retargeted, repinsWhileCloning, "S2"},
 		"a pin is given up while a former leader may clone":     {takenOver, ignoresLateWrites, "S2"},
+		"a snapshot is created before its name is stored":       {snapshotted, createsBeforeStoring, "a VolumeSnapshot exists whose name was never stored"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
 	} {
 		t.Run(name, func(t *testing.T) {

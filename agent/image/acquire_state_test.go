@@ -33,12 +33,12 @@ type imageState struct {
 // storageState is the objects of the image, which image leaders alone delete, and what
 // is read with them.
 type storageState struct {
-	attempts      uint8 // claims that are populated, with their DataVolumes
-	snapshots     [maxSnapshots]attemptRef
-	snapshotsMade uint8      // number of VolumeSnapshots so far
-	slot          attemptRef // the one in the SyncLedger
-	planExpires   bool       // the plan deletes the image once it is unreferenced
-	plannedPrune  uint8      // number of the ImagePrune that the plan requests; 0 for none
+	attempts       uint8 // claims that are populated, with their DataVolumes
+	snapshots      [maxSnapshots]attemptRef
+	snapshotsNamed uint8      // number of VolumeSnapshots that the status has named so far
+	slot           attemptRef // the one in the SyncLedger
+	planExpires    bool       // the plan deletes the image once it is unreferenced
+	plannedPrune   uint8      // number of the ImagePrune that the plan requests; 0 for none
 }
 
 // attemptRef is a VolumeSnapshot or a slot: its attempt, 0 for none, and the spec that
@@ -157,7 +157,8 @@ const (
 	countsRootOnly       // holders without the pins of their data disks
 	clonesBeforeAcquired // one status for what is acquired and what is cloned
 	clonesBeforePin
-	ignoresLateWrites // a pin is given up while a former leader may still clone
+	createsBeforeStoring // a snapshot whose name is not stored yet
+	ignoresLateWrites    // a pin is given up while a former leader may still clone
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
@@ -243,6 +244,11 @@ func (p *acquireScenario) normalize(c *clusterState) {
 func (p *acquireScenario) checkInvariants(c *clusterState) string {
 	if c.deletedForEndedPrune {
 		return "S7: an image is deleted for a prune that has ended"
+	}
+	for n, t := range c.snapshots {
+		if t.attempt != 0 && uint8(n) >= c.snapshotsNamed {
+			return "a VolumeSnapshot exists whose name was never stored: each failed write of the status leaves one more"
+		}
 	}
 	if c.namespaceTerminating {
 		return "" // not promised by S2

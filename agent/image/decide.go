@@ -116,8 +116,8 @@ type EndedAttempt struct {
 	DownloadedBytes int64
 }
 
-// Decision is what to do with an image. The caller acts in the order of the fields: DataSources
-// and Delete only after Status is stored, nothing else with RemoveFinalizer, nothing after
+// Decision is what to do with an image. The caller acts in the order of the fields: CreateSnapshot,
+// DataSources and Delete only after Status is stored, nothing else with RemoveFinalizer, nothing after
 // AddFinalizer.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
@@ -126,8 +126,8 @@ type Decision struct {
 	// ProbeSource: ask the source for the image's headers.
 	ProbeSource    bool
 	AddFinalizer   bool
-	CreateSnapshot *snapshotv1.VolumeSnapshot
 	Status         v1alpha1.VMDiskImageStatus
+	CreateSnapshot *snapshotv1.VolumeSnapshot
 	DataSources    []DataSourceChange
 	Delete         []DeleteTarget
 	// RemoveFinalizer: no object of the image is left. Status is not stored then.

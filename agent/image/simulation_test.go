@@ -272,18 +272,18 @@ func (w *simulation) carryOutDecision(v image.View, d image.Decision, writes int
 		w.bumpResourceVersion()
 		return // its event triggers the next decision
 	}
-	if d.CreateSnapshot != nil && w.childRefusal == "" {
-		if die() {
-			return
-		}
-		w.createSnapshot(d.CreateSnapshot)
-	}
 	if !sameJSON(d.Status, v.Image.Status) {
 		if conflict() || die() {
 			return
 		}
 		w.storeStatus(d.Status)
 		was = w.img.ResourceVersion
+	}
+	if d.CreateSnapshot != nil && w.childRefusal == "" {
+		if die() {
+			return
+		}
+		w.createSnapshot(d.CreateSnapshot)
 	}
 	for _, target := range d.Delete {
 		if die() {

@@ -54,10 +54,7 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 		d.startSnapshotAttempt(rev, objects)
 	}
 	rev.SnapshotSince = storedtime.Since(d.now, rev.SnapshotSince)
-	if snapshot = objects.findSnapshot(rev.VolumeSnapshot); snapshot != nil && IsSnapshotReady(snapshot) {
-		d.serveRevision(rev, objects, snapshot) // the agent died before it stored the name
-		return
-	}
+	snapshot = objects.findSnapshot(rev.VolumeSnapshot)
 	untilStall := d.policy.StallTimeout - d.Now.Sub(rev.SnapshotSince.Time)
 	if untilStall <= 0 {
 		if rev.SnapshotAttempt > d.policy.RetryLimit {

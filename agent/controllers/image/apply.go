@@ -21,6 +21,10 @@ import (
 
 // apply carries out a decision. Invariant: children are deleted only after the status that
 // no longer references them is stored, against the resourceVersion that was decided on.
+//
+// Invariant: a VolumeSnapshot is created only after its name is stored. Otherwise each failed write
+// of the status would leave one more, and a refused one would keep the outcome of the import from
+// being stored, and thereby its slot.
 func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
 	if d.RemoveFinalizer {
 		return r.patchFinalizer(ctx, img, controllerutil.RemoveFinalizer)
@@ -36,21 +40,13 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		r.ownWrites.recordWrite(img)
 		return nil
 	}
-	var childErr error
-	if d.CreateSnapshot != nil {
-		if err := r.Create(ctx, d.CreateSnapshot); err != nil && !apierrors.IsAlreadyExists(err) {
-			childErr = fmt.Errorf("%s: %w", describeImage(img), &childError{"create", image.KindVolumeSnapshot, d.CreateSnapshot.Name, err})
-			if r.childRefusals.get(img.UID) == "" {
-				return childErr // otherwise the status says so
-			}
-		}
-	}
 	if err := r.updateStatus(ctx, img, d); err != nil {
-		return errors.Join(childErr, err)
+		return err
 	}
 	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
+	childErr := r.createSnapshot(ctx, img, d)
 	// Whatever is refused, a DataSource, a snapshot or a deletion, keeps no other storage, whose slot others
 	// may wait for.
 	publishErr := r.applyDataSources(ctx, img, d)
@@ -74,6 +70,17 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 		}
 	}
 	return publishErr
+}
+
+func (r *Reconciler) createSnapshot(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
+	if d.CreateSnapshot == nil {
+		return nil
+	}
+	err := r.Create(ctx, d.CreateSnapshot)
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", describeImage(img), &childError{"create", image.KindVolumeSnapshot, d.CreateSnapshot.Name, err})
 }
 
 func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {

@@ -22,6 +22,8 @@ const refusalHold = trigger.MaxRetryDelay
 type refusals struct {
 	mu    sync.Mutex
 	byUID map[types.UID]refusal
+	// failingSince is since when requests for objects of an image fail.
+	failingSince map[types.UID]time.Time
 }
 
 type refusal struct {
@@ -41,6 +43,7 @@ func (r *refusals) set(uid types.UID, err error) {
 	defer r.mu.Unlock()
 	if err == nil {
 		delete(r.byUID, uid)
+		delete(r.failingSince, uid)
 		return
 	}
 	if last, known := r.byUID[uid]; known && time.Since(last.at) < refusalHold {
@@ -50,6 +53,22 @@ func (r *refusals) set(uid types.UID, err error) {
 		r.byUID = map[types.UID]refusal{}
 	}
 	r.byUID[uid] = refusal{err.Error(), time.Now()}
+}
+
+// lasts records that a request failed. It reports whether requests have failed for refusalHold, none of
+// which went through.
+func (r *refusals) lasts(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since, known := r.failingSince[uid]
+	if !known {
+		if r.failingSince == nil {
+			r.failingSince = map[types.UID]time.Time{}
+		}
+		since = time.Now()
+		r.failingSince[uid] = since
+	}
+	return time.Since(since) >= refusalHold
 }
 
 // childError: a request for an object of an image failed.
@@ -69,14 +88,14 @@ func (e *childError) Unwrap() error { return e.err }
 // recordChildRefusal remembers why a request for an object of an image is refused, which its status
 // shows, until all such requests of a decision go through (apply), or nothing fails. A conflict is
 // shown once it lasts, as where a webhook denies with its code, or somebody writes the object as
-// often as the agent. What passes by itself, as a timeout, is not shown.
+// often as the agent. What may pass by itself, as a timeout, is shown once it has lasted for refusalHold.
 func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, conflictLasts bool) {
 	var child *childError
 	switch {
 	case err == nil:
 		r.childRefusals.set(img.UID, nil)
 	case !errors.As(err, &child):
-	case conflictLasts, apierrors.IsForbidden(child.err), apierrors.IsInvalid(child.err), apierrors.IsBadRequest(child.err):
+	case r.childRefusals.lasts(img.UID), conflictLasts, apierrors.IsForbidden(child.err), apierrors.IsInvalid(child.err), apierrors.IsBadRequest(child.err):
 		r.childRefusals.set(img.UID, child)
 	}
 }

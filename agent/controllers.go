@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -124,6 +125,14 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
+	discoveryClient, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	c.kinds.Recheck(discoveryClient, func(ctx context.Context) {
+		c.ledger.Enqueue()
+		c.images.EnqueueUnready(ctx)
+	})
 	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
 	c.reports.ImageFields, c.reports.PlanFields, c.plans.PlanFields = imageFields.Current, imageFields.Plan, imageFields.Plan
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)

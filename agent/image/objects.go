@@ -7,6 +7,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -63,6 +64,19 @@ func (o *AttemptObjects) ImportComplete() bool {
 // claimExists reports whether the claim is neither missing, lost nor being deleted.
 func (o *AttemptObjects) claimExists() bool {
 	return o != nil && o.Claim != nil && o.Claim.DeletionTimestamp == nil && o.Claim.Status.Phase != corev1.ClaimLost
+}
+
+// StorageClassOfClaim returns the StorageClass of the claim of the current revision's attempt, which runs
+// or has succeeded; empty where there is none yet.
+func StorageClassOfClaim(img *v1alpha1.VMDiskImage, attempts map[int32]*AttemptObjects) string {
+	rev := findRevision(img.Status.Revisions, img.Spec.Revision())
+	if rev == nil || rev.Attempt == rev.AttemptEnded && rev.Outcome != v1alpha1.OutcomeSucceeded {
+		return "" // the next attempt has a claim of its own
+	}
+	if o := attempts[rev.Attempt]; o != nil && o.Claim != nil {
+		return ptr.Deref(o.Claim.Spec.StorageClassName, "")
+	}
+	return ""
 }
 
 func (o *AttemptObjects) findSnapshot(name string) *snapshotv1.VolumeSnapshot {

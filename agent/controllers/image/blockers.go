@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -23,7 +24,7 @@ import (
 // findBlocker returns what the next attempt needs and the cluster lacks; nil for nothing.
 // Secret, ConfigMap and DataVolume of an image that is admissible are not checked again;
 // capacity is, since images ahead of it use it up.
-func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, attempts map[int32]*image.AttemptObjects) (*image.Blocker, error) {
 	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		return &image.Blocker{Reason: v1alpha1.ReasonCDIMissing, Message: "the cluster does not serve CDI's DataVolume: install CDI; the agent notices by itself"}, nil
 	}
@@ -34,7 +35,7 @@ func (r *Reconciler) findBlocker(ctx context.Context, img *v1alpha1.VMDiskImage)
 			return b, err
 		}
 	}
-	if b, err := r.findSnapshotClassBlocker(ctx, img); b != nil || err != nil {
+	if b, err := r.findSnapshotClassBlocker(ctx, img, attempts); b != nil || err != nil {
 		return b, err
 	}
 	if imported {
@@ -118,7 +119,7 @@ func (r *Reconciler) findStorageClassBlocker(ctx context.Context, class string) 
 	return &image.Blocker{Reason: v1alpha1.ReasonStorageClassMissing, Message: "spec.storageClass is not set and no StorageClass is the default: set it, or make one the default"}, nil
 }
 
-func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage) (*image.Blocker, error) {
+func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1.VMDiskImage, attempts map[int32]*image.AttemptObjects) (*image.Blocker, error) {
 	class := img.Spec.SnapshotClass
 	if class == "" {
 		return nil, nil
@@ -130,7 +131,9 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	if phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhasePrunePending || image.QueueStateOf(img) == ledger.Admissible {
 		return nil, nil
 	}
-	pair := classPair{img.Spec.StorageClass, class}
+	// The default class may have changed since the volume was made.
+	storage := cmp.Or(img.Spec.StorageClass, image.StorageClassOfClaim(img, attempts))
+	pair := classPair{storage, class}
 	if r.usableClasses.isUsable(pair, time.Now()) {
 		return nil, nil
 	}
@@ -142,17 +145,16 @@ func (r *Reconciler) findSnapshotClassBlocker(ctx context.Context, img *v1alpha1
 	if err != nil {
 		return nil, err
 	}
-	b, err := r.findDriverMismatch(ctx, img, found)
+	b, err := r.findDriverMismatch(ctx, storage, found)
 	if b == nil && err == nil {
 		r.usableClasses.add(pair, time.Now())
 	}
 	return b, err
 }
 
-// findDriverMismatch returns why no snapshot of an image can be taken: a driver takes
-// snapshots of its own volumes only.
-func (r *Reconciler) findDriverMismatch(ctx context.Context, img *v1alpha1.VMDiskImage, class *snapshotv1.VolumeSnapshotClass) (*image.Blocker, error) {
-	name := img.Spec.StorageClass
+// findDriverMismatch returns why no snapshot of a volume of a StorageClass can be taken, empty for the
+// default one: a driver takes snapshots of its own volumes only.
+func (r *Reconciler) findDriverMismatch(ctx context.Context, name string, class *snapshotv1.VolumeSnapshotClass) (*image.Blocker, error) {
 	if name == "" {
 		var err error
 		if name, err = r.findDefaultStorageClass(ctx); name == "" || err != nil {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/capacity"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
@@ -47,7 +48,7 @@ func TestNewImageIsBlocked(t *testing.T) {
 	w := &webhook{Client: c, t: t, answers: map[string]error{}}
 	r := &Reconciler{Client: w, Live: c, Kinds: newKinds(t)}
 	findReason := func() v1alpha1.Reason {
-		b, err := r.findBlocker(t.Context(), img)
+		b, err := r.findBlocker(t.Context(), img, nil)
 		require.NoError(t, err)
 		if b == nil {
 			return ""
@@ -114,7 +115,7 @@ func TestMetadataServicesGetNoHeaders(t *testing.T) {
 	} {
 		img := tt.img.Obj()
 		img.Spec.StorageClass = "storage"
-		b, err := r.findBlocker(t.Context(), img)
+		b, err := r.findBlocker(t.Context(), img, nil)
 		require.NoError(t, err)
 		if tt.want == "" {
 			assert.Nil(t, b, name)
@@ -142,4 +143,47 @@ func TestClaimOfLateImporterIsListed(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, attempts, int32(1))
 	assert.Len(t, attempts[1].CDIClaims, 1)
+}
+
+// The default class was changed after the import: a driver takes snapshots of the volume that there is.
+func TestSnapshotClassFitsTheVolume(t *testing.T) {
+	former, current := newStorageClass("former", 1), newStorageClass("current", 2, capacity.AnnotationDefaultClass)
+	former.Provisioner, current.Provisioner = "a.csi", "b.csi"
+	ofA := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "of-a"}, Driver: "a.csi"}
+	ofB := &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "of-b"}, Driver: "b.csi"}
+	c := newFakeClient(t, former, current, ofA, ofB)
+	r := &Reconciler{Client: c, Live: c, Kinds: newKinds(t)}
+	for name, tt := range map[string]struct {
+		attempt, ended int32
+		outcome        v1alpha1.Outcome
+		class          string
+		wantMismatch   string // empty for none
+	}{
+		"imported, of the volume's driver":    {1, 1, v1alpha1.OutcomeSucceeded, "of-a", ""},
+		"imported, of the default's driver":   {1, 1, v1alpha1.OutcomeSucceeded, "of-b", "StorageClass former"},
+		"importing, of the volume's driver":   {1, 0, "", "of-a", ""},
+		"failed, the next is in the default":  {1, 1, v1alpha1.OutcomeFailed, "of-b", ""},
+		"failed, of the former volume":        {1, 1, v1alpha1.OutcomeFailed, "of-a", "StorageClass current"},
+		"not started":                         {0, 0, "", "of-b", ""},
+		"not started, of a class not in use":  {0, 0, "", "of-a", "StorageClass current"},
+		"the claim of another attempt":        {2, 2, v1alpha1.OutcomeSucceeded, "of-a", "StorageClass current"},
+		"the claim of another, of the driver": {2, 2, v1alpha1.OutcomeSucceeded, "of-b", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := apitest.Image("ns/a").WithSnapshotClass(tt.class).Obj()
+			img.Status.Revisions = []v1alpha1.RevisionStatus{{Revision: img.Spec.Revision(), Attempt: tt.attempt, AttemptEnded: tt.ended, Outcome: tt.outcome}}
+			claim := apitest.PersistentVolumeClaim("ns/a-1").Bound("1Gi").Obj()
+			claim.Spec.StorageClassName = &former.Name
+			attempts := map[int32]*image.AttemptObjects{1: {Claim: claim}}
+			b, err := r.findSnapshotClassBlocker(t.Context(), img, attempts)
+			require.NoError(t, err)
+			if tt.wantMismatch == "" {
+				assert.Nil(t, b)
+				return
+			}
+			require.NotNil(t, b)
+			assert.Equal(t, v1alpha1.ReasonSnapshotClassMismatch, b.Reason)
+			assert.Contains(t, b.Message, tt.wantMismatch)
+		})
+	}
 }

@@ -55,7 +55,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	if err = r.gatherDataSource(ctx, &v); err != nil || image.UsesDataSource(&img.Spec) {
 		return v, err
 	}
-	v.Blocker, err = r.findBlocker(ctx, img)
+	v.Blocker, err = r.findBlocker(ctx, img, v.ObjectsByAttempt)
 	return v, err
 }
 

@@ -400,7 +400,7 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			img := apitest.Image("ns/a").Obj()
 			img.Spec.StorageClass = tt.storageClass
-			got, err := r.findDriverMismatch(t.Context(), img, &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snap"}, Driver: tt.driver})
+			got, err := r.findDriverMismatch(t.Context(), img.Spec.StorageClass, &snapshotv1.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snap"}, Driver: tt.driver})
 			require.NoError(t, err)
 			if !tt.wantMismatch {
 				assert.Nil(t, got)

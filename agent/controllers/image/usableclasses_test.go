@@ -39,7 +39,7 @@ func TestUsableSnapshotClassIsReadOnce(t *testing.T) {
 	findReason := func(name string) v1alpha1.Reason {
 		img := apitest.Image("ns/" + name).Obj()
 		img.Spec.StorageClass, img.Spec.SnapshotClass = storage.Name, snapshots.Name
-		b, err := r.findSnapshotClassBlocker(t.Context(), img)
+		b, err := r.findSnapshotClassBlocker(t.Context(), img, nil)
 		require.NoError(t, err)
 		if b == nil {
 			return ""

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -30,7 +31,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
 		facts, wasRead := found.facts[key]
-		if !admitted[key] && (!wasRead || !ledger.ShouldCreateDataVolume(slot, facts)) {
+		if !admitted[key] && (!wasRead || !ledger.ShouldCreateDataVolume(slot, facts)) || !r.Kinds.IsServed(image.DataVolumeGVK) {
 			continue
 		}
 		if img == nil || img.Spec.Revision() != slot.Revision {

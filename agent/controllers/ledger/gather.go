@@ -49,13 +49,14 @@ func (r *Reconciler) gather(ctx context.Context, syncLedger *v1alpha1.SyncLedger
 		SourceGroupLimits: limits.limits.SourceGroupLimits, SourceGroupOf: limits.sourceGroupOf, NamespaceShare: limits.namespaceShare,
 	}
 	found := gatheredFacts{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}
-	if !r.Kinds.IsServed(image.DataVolumeGVK) {
-		v.Budget = 0
-		return v, found, nil
-	}
 	var slots []v1alpha1.Slot
 	if syncLedger.Status != nil {
 		slots = syncLedger.Status.Slots
+	}
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
+		v.Budget = 0
+		// Where CDI was removed, images that hold a slot could not be deleted otherwise.
+		return v, found, r.readSlotsLive(ctx, slots, &found)
 	}
 	listed := map[string]bool{}
 	var toRead, freeable []v1alpha1.Slot

@@ -48,6 +48,9 @@ const (
 	// admissionRetryDelay is the wait before a DataVolume that the admission policy has
 	// refused is created again: the policy reads the ledger from a cache.
 	admissionRetryDelay = 15 * time.Millisecond
+	// maxClaimRetryDelay is the longest wait before a slot is read again of which only claims of CDI's
+	// own are left.
+	maxClaimRetryDelay = 10 * time.Second
 )
 
 // Reconciler writes the SyncLedger and acts on it.
@@ -114,6 +117,8 @@ type Reconciler struct {
 	createdAt map[string]time.Time
 	// unlistedSince is since when a DataVolume has been refused as one without a slot.
 	unlistedSince map[string]time.Time
+	// claimsSince is since when only claims of CDI's own are left of a slot's attempt.
+	claimsSince map[string]time.Time
 	// creations and deletions of DataVolumes that failed.
 	creations, deletions trigger.NamespaceBackoff
 	// queueSources are the groups of sources that the queue knows.

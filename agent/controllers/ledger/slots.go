@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -41,9 +42,12 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 		return err
 	}
 	for i, reading := range readings {
-		found.facts[ledger.DataVolumeKey(slots[i])] = reading.facts
+		key := ledger.DataVolumeKey(slots[i])
+		found.facts[key] = reading.facts
 		if o := reading.objects; o != nil && o.DataVolume == nil && o.Claim == nil && len(o.Pods) == 0 && len(o.CDIClaims) > 0 {
-			found.requeueAfter = trigger.Earliest(found.requeueAfter, admissionRetryDelay) // no event may announce its end
+			found.requeueAfter = trigger.Earliest(found.requeueAfter, r.claimRetryDelay(key)) // no event may announce its end
+		} else {
+			delete(r.claimsSince, key)
 		}
 		if reading.image != nil {
 			found.images[reading.image.UID] = reading.image
@@ -52,6 +56,20 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 		}
 	}
 	return nil
+}
+
+// claimRetryDelay returns when a slot is read again of which only claims of CDI's own are left. It grows
+// with the wait: a finalizer, or a claim that a person has labelled, may keep them for good.
+func (r *Reconciler) claimRetryDelay(key string) time.Duration {
+	since, known := r.claimsSince[key]
+	if !known {
+		if r.claimsSince == nil {
+			r.claimsSince = map[string]time.Time{}
+		}
+		since = time.Now()
+		r.claimsSince[key] = since
+	}
+	return min(max(time.Since(since)/4, admissionRetryDelay), maxClaimRetryDelay)
 }
 
 // addLeftovers marks what is left of an image that is gone for deletion. Its snapshots
@@ -68,7 +86,7 @@ func (f *gatheredFacts) addLeftovers(o *image.AttemptObjects) {
 // readSlotLive reads the facts of a slot. Invariant: the image is read before its objects,
 // unless the slot has ended, which means that the outcome was stored before.
 func (r *Reconciler) readSlotLive(ctx context.Context, slot v1alpha1.Slot) (slotReading, error) {
-	if slot.Ended {
+	if slot.Ended && r.Kinds.IsServed(image.DataVolumeGVK) {
 		if reading, complete, err := r.readCompleteImport(ctx, slot); complete || err != nil {
 			return reading, err
 		}
@@ -145,6 +163,9 @@ func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (i
 		pods   corev1.PodList
 	)
 	for _, list := range []client.ObjectList{&dvs, &claims, &pods} {
+		if list == client.ObjectList(&dvs) && !r.Kinds.IsServed(image.DataVolumeGVK) {
+			continue
+		}
 		if err := r.Live.List(ctx, list, client.InNamespace(slot.Image.Namespace), match); err != nil {
 			return image.ObjectLists{}, fmt.Errorf("listing the objects of DataVolume %s: %w", ledger.DataVolumeKey(slot), err)
 		}

@@ -109,6 +109,7 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	for _, slot := range decision.Freed {
 		delete(r.createdAt, ledger.DataVolumeKey(slot))
 		delete(r.unlistedSince, ledger.DataVolumeKey(slot))
+		delete(r.claimsSince, ledger.DataVolumeKey(slot))
 		r.forgetCreationProblem(ledger.DataVolumeKey(slot))
 	}
 	for _, slot := range decision.Admitted {

@@ -193,7 +193,7 @@ func TestPausedBeforeFinalizerRemoval(t *testing.T) {
 }
 
 // TestPausedBeforeSnapshotCreate: when the held VolumeSnapshot reaches the API server,
-// another leader has created its own, or has deleted the image.
+// another leader has created it by the stored name, or has deleted the image.
 func TestPausedBeforeSnapshotCreate(t *testing.T) {
 	testenv.RunInTurn(t, 6)
 	for _, deleted := range []bool{false, true} {
@@ -206,8 +206,9 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 		if deleted {
 			requireDeleted(t, b, ns, img)
 		}
-		a.ReleaseWrite(t)
+		released := a.ReleaseWrite(t)
 		if !deleted {
+			assert.Equal(t, http.StatusConflict, released, "each try is for the same name")
 			require.True(t, testenv.AwaitCondition(t, func() bool { return len(listChildren(t, ns)) == 3 }), "want a DataVolume, a claim and one snapshot: %v", listChildren(t, ns))
 		}
 		requireNothingLeft(t, ns)

@@ -5,14 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// restoreAnnotation stands on a KubeVirt VirtualMachine that was restored from a snapshot
-// (KubeVirt 1.8).
+// restoreAnnotation stands on a KubeVirt VirtualMachine that was restored from a snapshot, and on the
+// claims of that restore (KubeVirt 1.8).
 const restoreAnnotation = "restore.kubevirt.io/lastRestoreUID"
 
 var (
@@ -134,6 +135,13 @@ func RestoredClaim(live *unstructured.Unstructured, volume string) string {
 	source := findVolume(live, volume)
 	claim, _, _ := unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
 	return claim
+}
+
+// IsOfSameRestore reports whether a claim was made by the last restore of a KubeVirt VirtualMachine that
+// is complete: the machine gets the annotation after its claims.
+func IsOfSameRestore(claim, live metav1.Object) bool {
+	restore := live.GetAnnotations()[restoreAnnotation]
+	return restore != "" && claim.GetAnnotations()[restoreAnnotation] == restore
 }
 
 // UsesDataVolume reports whether a KubeVirt VirtualMachine has a volume that is a DataVolume.

@@ -251,9 +251,10 @@ func (d *diskDecider) deleteIncompleteDisk() {
 // wasReady reports whether the status says that the disk was complete.
 func (d *diskDecider) wasReady() bool { return d.previous != nil && d.previous.Ready }
 
-// isUsed reports whether the KubeVirt VirtualMachine has the data disk as a volume.
+// isUsed reports whether the KubeVirt VirtualMachine has the data disk as a volume. A restore in place
+// has it name the claim.
 func (d *diskDecider) isUsed() bool {
-	return d.KubeVirtVM != nil && kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName)
+	return d.KubeVirtVM != nil && (kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName) || d.restoredClaim() == d.objectName)
 }
 
 // mayHoldData reports whether the guest may have written to a data disk that is not complete now:
@@ -302,7 +303,7 @@ func (d *diskDecider) reportLost() {
 		d.setBlocker(state)
 		return
 	}
-	if d.isRestored() {
+	if d.isRestoredElsewhere() {
 		d.requested = true
 		return // the restored claim is the disk
 	}

@@ -32,7 +32,7 @@ func (d *diskDecider) knownClaim() *corev1.PersistentVolumeClaim { return cmp.Or
 // another claim as the disk, this one may be CDI's, without what the guest has written.
 func (d *diskDecider) recordClaim() {
 	claim := d.knownClaim()
-	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound || (d.isRestored() && d.restoredClaim() != d.objectName) {
+	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound || d.isRestoredElsewhere() {
 		return
 	}
 	d.volume.DataVolumeUID = ""
@@ -57,11 +57,22 @@ func (d *diskDecider) knowsClaim() bool {
 // it: a claim that KubeVirt has restored may be the disk instead.
 func (d *diskDecider) losesClaim() bool {
 	claim := d.knownClaim()
-	return !d.isRoot() && d.isComplete() && claim != nil && claim.DeletionTimestamp != nil && !d.isRestored()
+	return !d.isRoot() && d.isComplete() && claim != nil && claim.DeletionTimestamp != nil && !d.isRestoredElsewhere()
 }
 
-// isRestored reports whether KubeVirt has restored a snapshot, so that another claim is the disk.
-func (d *diskDecider) isRestored() bool { return d.restoredClaim() != "" }
+// isRestoredElsewhere reports whether KubeVirt has restored a snapshot, so that a claim of another name
+// is the disk.
+func (d *diskDecider) isRestoredElsewhere() bool {
+	claim := d.restoredClaim()
+	return claim != "" && claim != d.objectName
+}
+
+// isRestoredInPlace reports whether KubeVirt has restored a snapshot into this claim, which has the disk's
+// name. Invariant: that of another restore, which may not be complete, or one that CDI has made since, is
+// not the disk.
+func (d *diskDecider) isRestoredInPlace(claim *corev1.PersistentVolumeClaim) bool {
+	return d.restoredClaim() == d.objectName && kubevirt.IsOfSameRestore(claim, d.KubeVirtVM)
+}
 
 // restoredClaim returns the claim that is the disk since KubeVirt has restored a snapshot; empty for none.
 func (d *diskDecider) restoredClaim() string {
@@ -96,7 +107,7 @@ func (d *diskDecider) reportClaimDeletion() {
 // DataVolume is complete all the time. Such a claim is never shown as the guest's disk, unless a
 // person accepts it. A claim that the cache does not have is read live: it may have lost its label.
 func (d *diskDecider) checkClaim() (ends bool) {
-	if !d.knowsClaim() || d.isRestored() {
+	if !d.knowsClaim() || d.isRestoredElsewhere() {
 		return false
 	}
 	switch claim := d.knownClaim(); {
@@ -111,7 +122,7 @@ func (d *diskDecider) checkClaim() (ends bool) {
 		}
 		d.reportLostClaim(fmt.Sprintf("PersistentVolumeClaim %s of %s is gone", d.objectName, d.title), consequence)
 		return true
-	case claim.UID == d.previous.ClaimUID || claim.Annotations[v1alpha1.AnnotationAcceptClaim] == string(claim.UID):
+	case claim.UID == d.previous.ClaimUID || claim.Annotations[v1alpha1.AnnotationAcceptClaim] == string(claim.UID) || d.isRestoredInPlace(claim):
 		return false
 	default:
 		d.volume = d.completeVolume()

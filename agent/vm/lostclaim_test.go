@@ -254,16 +254,6 @@ func TestClaimBesideRestoredOneIsNotRecorded(t *testing.T) {
 	w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost, "another one has taken its place")
 }
 
-// TestClaimRestoredInPlaceIsRecorded: it has the name of the disk.
-func TestClaimRestoredInPlaceIsRecorded(t *testing.T) {
-	w := newRunningDisksWorld(t)
-	w.replaceClaim("scratch")
-	w.restoreDisk(w.Disks["scratch"].DataVolume.Name)
-	w.reconcile()
-	w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
-	assert.Equal(t, w.Disks["scratch"].Claim.UID, w.diskStatus("scratch").Volume.ClaimUID)
-}
-
 // TestRestoreInPlaceIsWaitedFor: to delete the DataVolume meanwhile would delete what KubeVirt restores.
 func TestRestoreInPlaceIsWaitedFor(t *testing.T) {
 	prePopulate := func(w *world) {

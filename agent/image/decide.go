@@ -58,9 +58,12 @@ type View struct {
 	// CreationProblem is why the DataVolume of a slot could not be created yet; nil where
 	// that is unknown, and for a slot without a problem.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
-	// ChildRefusal is a sentence about why the API server refuses the last request to delete an object of
+	// ChildRefusal is a sentence about why the API server refuses the last requests to delete objects of
 	// the image, or to create its snapshot; empty for nothing.
 	ChildRefusal string
+	// FinalizerRefusal and DeletionRefusal are of the last request to change the image's own finalizer, and
+	// to delete the image.
+	FinalizerRefusal, DeletionRefusal string
 	// Blocker keeps the next attempt from starting; nil for none.
 	Blocker *Blocker
 	// DataSource is what the image's DataSource leads to; set for sourceType dataSource.
@@ -118,7 +121,7 @@ type EndedAttempt struct {
 
 // Decision is what to do with an image. The caller acts in the order of the fields: CreateSnapshot,
 // DataSources and Delete only after Status is stored, nothing else with RemoveFinalizer, nothing after
-// AddFinalizer.
+// AddFinalizer. Where one of these is refused, Status says so, and is stored.
 type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool
@@ -130,7 +133,8 @@ type Decision struct {
 	CreateSnapshot *snapshotv1.VolumeSnapshot
 	DataSources    []DataSourceChange
 	Delete         []DeleteTarget
-	// RemoveFinalizer: no object of the image is left. Status is not stored then.
+	// RemoveFinalizer: no object of the image is left. Status is stored then only where it says that this
+	// is refused.
 	RemoveFinalizer bool
 	// DeleteImage: the image was unreferenced for as long as its spec, or, with
 	// ExpiredByPlan, the plan says; or, with Pruned, the undo window of its prune has

@@ -55,8 +55,8 @@ func (d *decider) summarizeStatus() {
 	if d.Image.DeletionTimestamp == nil {
 		d.describeHeldSlots()
 	}
-	if d.ChildRefusal != "" && (len(d.decision.Delete) > 0 || d.decision.CreateSnapshot != nil) {
-		refusal := "; " + quote(d.ChildRefusal)
+	refusal := d.describeRefusals()
+	if refusal != "" {
 		d.activity.Message += refusal
 		deleting.Message += refusal
 		d.activity.NeedsPerson = d.activity.NeedsPerson || !d.importing && d.activity.Reason != v1alpha1.ReasonReady
@@ -70,6 +70,8 @@ func (d *decider) summarizeStatus() {
 		shown = statusReason{Reason: v1alpha1.ReasonUndoWindowOpen, Message: d.status.Prune.Message}
 		if phase == v1alpha1.PhaseFailed {
 			shown.Message += "; it has failed: " + d.activity.Message
+		} else {
+			shown.Message += refusal
 		}
 	case d.Image.DeletionTimestamp == nil:
 		st.Phase = phase
@@ -96,6 +98,20 @@ func (d *decider) summarizeStatus() {
 	stalled := phase == v1alpha1.PhaseFailed || d.activity.NeedsPerson || d.activity.Reason.NeedsUserAction()
 	d.setCondition(v1alpha1.ConditionStalled, stalled, shown)
 	d.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || d.Image.DeletionTimestamp != nil), shown)
+}
+
+// describeRefusals says which requests of this decision the API server has refused before; empty for
+// none.
+func (d *decider) describeRefusals() (text string) {
+	add := func(refusal string, asked bool) {
+		if refusal != "" && asked {
+			text += "; " + quote(refusal)
+		}
+	}
+	add(d.ChildRefusal, len(d.decision.Delete) > 0 || d.decision.CreateSnapshot != nil)
+	add(d.FinalizerRefusal, d.decision.AddFinalizer || d.decision.RemoveFinalizer)
+	add(d.DeletionRefusal, d.decision.DeleteImage)
+	return text
 }
 
 // computePhase is the phase of the current revision, without regard to deletion

@@ -27,14 +27,14 @@ import (
 // being stored, and thereby its slot.
 func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision) error {
 	if d.RemoveFinalizer {
-		return r.patchFinalizer(ctx, img, controllerutil.RemoveFinalizer)
+		return r.changeFinalizer(ctx, img, d, controllerutil.RemoveFinalizer)
 	}
 	if d.ProbeSource { // in the background, while the rest is stored
 		r.startPreflight(ctx, img, image.NextAttempt(d.Status.LastAttempt))
 	}
 	if d.AddFinalizer {
 		// The event of this write requeues the image.
-		if err := r.patchFinalizer(ctx, img, controllerutil.AddFinalizer); err != nil {
+		if err := r.changeFinalizer(ctx, img, d, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
 		r.ownWrites.recordWrite(img)
@@ -46,19 +46,24 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if !d.ProbeSource {
 		r.Preflight.Forget(img.UID)
 	}
-	childErr := r.createSnapshot(ctx, img, d)
+	var childErrs []error
+	if err := r.createSnapshot(ctx, img, d); err != nil {
+		childErrs = append(childErrs, err)
+	}
 	// Whatever is refused, a DataSource, a snapshot or a deletion, keeps no other storage, whose slot others
 	// may wait for.
 	publishErr := r.applyDataSources(ctx, img, d)
 	if errors.Is(publishErr, errImageChanged) {
 		// A refusal beside a conflict backs off; together they would be tried again at once, each time.
-		return cmp.Or(childErr, publishErr)
+		return cmp.Or(errors.Join(childErrs...), publishErr)
 	}
 	for _, target := range d.Delete {
-		childErr = errors.Join(childErr, r.deleteChild(ctx, img, target))
+		if err := r.deleteChild(ctx, img, target); err != nil {
+			childErrs = append(childErrs, err)
+		}
 	}
-	if childErr != nil {
-		return errors.Join(childErr, publishErr)
+	if len(childErrs) > 0 {
+		return errors.Join(joinChildErrors(childErrs), publishErr)
 	}
 	r.childRefusals.set(img.UID, nil)
 	if d.AwaitsServerClock {
@@ -89,7 +94,7 @@ func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.VMDiskImage
 		return nil
 	}
 	img.Status = d.Status
-	if err := r.Status().Update(ctx, img); err != nil {
+	if err := r.writeImage(img, storeStatus, func() error { return r.Status().Update(ctx, img) }); err != nil {
 		return fmt.Errorf("storing the status of %s: %w", describeImage(img), err)
 	}
 	r.ownWrites.recordWrite(img)
@@ -97,14 +102,28 @@ func (r *Reconciler) updateStatus(ctx context.Context, img *v1alpha1.VMDiskImage
 	return nil
 }
 
+// changeFinalizer has the status say, where that is refused for good, that it is.
+func (r *Reconciler) changeFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, d image.Decision, change func(client.Object, string) bool) error {
+	known := r.imageRefusals.finalizer.get(img.UID) != "" // so d.Status says it
+	err := r.patchFinalizer(ctx, img, change)
+	if err != nil && known {
+		err = errors.Join(err, r.updateStatus(ctx, img, d))
+	}
+	return err
+}
+
 func (r *Reconciler) patchFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, change func(client.Object, string) bool) error {
-	base := img.DeepCopy()
-	if !change(img, v1alpha1.FinalizerImage) {
+	changed := img.DeepCopy()
+	if !change(changed, v1alpha1.FinalizerImage) {
 		return nil
 	}
-	if err := r.Patch(ctx, img, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+	err := r.writeImage(img, changeFinalizer, func() error {
+		return r.Patch(ctx, changed, client.MergeFromWithOptions(img, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("patching the finalizer of %s: %w", describeImage(img), err))
 	}
+	*img = *changed
 	return nil
 }
 
@@ -150,7 +169,9 @@ func (r *Reconciler) deleteUnreferenced(ctx context.Context, img *v1alpha1.VMDis
 	if err := r.checkServerClock(ctx, img, d.DeleteNotBefore); err != nil {
 		return err
 	}
-	err := r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
+	err := r.writeImage(img, deleteImage, func() error {
+		return r.Delete(ctx, img, client.Preconditions{UID: &img.UID, ResourceVersion: &img.ResourceVersion})
+	})
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("deleting %s, which nothing references: %w", describeImage(img), err))
 	}

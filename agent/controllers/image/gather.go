@@ -34,8 +34,10 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		Preflight:     r.preflightResult(img),
 		ClockAhead:    r.serverClock.aheadBy(time.Now()),
 
-		CreationProblem: r.CreationProblem,
-		ChildRefusal:    r.childRefusals.get(img.UID),
+		CreationProblem:  r.CreationProblem,
+		ChildRefusal:     r.childRefusals.get(img.UID),
+		FinalizerRefusal: r.imageRefusals.finalizer.get(img.UID),
+		DeletionRefusal:  r.imageRefusals.deletion.get(img.UID),
 	}
 	if p, queued := r.Queue.Position(img.UID); queued {
 		v.QueuePosition = &p

@@ -86,6 +86,7 @@ type Reconciler struct {
 	ownWrites       writeTracker
 	publishRefusals refusals
 	childRefusals   refusals
+	imageRefusals   imageRefusals
 	capacityWaiters capacityWaiters
 	usableClasses   usableClasses
 	trials          trialAnswers

@@ -3,6 +3,8 @@ package image
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,22 +39,24 @@ func (r *refusals) get(uid types.UID) string {
 	return r.byUID[uid].text
 }
 
-// set remembers an error; nil forgets.
-func (r *refusals) set(uid types.UID, err error) {
+// set remembers an error; nil forgets. It reports whether the words are new.
+func (r *refusals) set(uid types.UID, err error) (isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
 		delete(r.byUID, uid)
 		delete(r.failingSince, uid)
-		return
+		return false
 	}
-	if last, known := r.byUID[uid]; known && time.Since(last.at) < refusalHold {
-		return
+	last, known := r.byUID[uid]
+	if known && time.Since(last.at) < refusalHold {
+		return false
 	}
 	if r.byUID == nil {
 		r.byUID = map[types.UID]refusal{}
 	}
 	r.byUID[uid] = refusal{err.Error(), time.Now()}
+	return last.text != err.Error()
 }
 
 // lasts records that a request failed. It reports whether requests have failed for refusalHold, none of
@@ -85,17 +89,85 @@ func (e *childError) Error() string {
 
 func (e *childError) Unwrap() error { return e.err }
 
+// isRefused reports whether the API server refuses a request for its content.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// joinChildErrors puts conflicts first. Invariant: a conflict that lasts is counted as one, whatever
+// else is refused beside it (trigger.ConflictTracker).
+func joinChildErrors(errs []error) error {
+	slices.SortStableFunc(errs, func(a, b error) int {
+		switch isA, isB := apierrors.IsConflict(a), apierrors.IsConflict(b); {
+		case isA == isB:
+			return 0
+		case isA:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// listChildErrors returns those that an error wraps.
+func listChildErrors(err error) []*childError {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *childError:
+		return []*childError{e}
+	case interface{ Unwrap() []error }:
+		var all []*childError
+		for _, wrapped := range e.Unwrap() {
+			all = append(all, listChildErrors(wrapped)...)
+		}
+		return all
+	default:
+		return listChildErrors(errors.Unwrap(err))
+	}
+}
+
+// maxNamedChildren bounds how many refused requests a status names.
+const maxNamedChildren = 4
+
+// joinRefusals returns the refusal of several requests: the cause is that of the first which is refused
+// for its content, since the conflict of others may pass.
+func joinRefusals(children []*childError) error {
+	first := children[max(0, slices.IndexFunc(children, func(c *childError) bool { return isRefused(c.err) }))]
+	var others []string
+	for _, c := range children {
+		if c != first {
+			others = append(others, fmt.Sprintf("to %s %s %s", c.verb, c.kind, c.name))
+		}
+	}
+	if len(others) == 0 {
+		return first
+	}
+	if more := len(others) - maxNamedChildren; more > 0 {
+		others = append(others[:maxNamedChildren], fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("the API server refuses to %s %s %s (and %s): %w", first.verb, first.kind, first.name, strings.Join(others, ", "), first.err)
+}
+
 // recordChildRefusal remembers why a request for an object of an image is refused, which its status
 // shows, until all such requests of a decision go through (apply), or nothing fails. A conflict is
 // shown once it lasts, as where a webhook denies with its code, or somebody writes the object as
 // often as the agent. What may pass by itself, as a timeout, is shown once it has lasted for refusalHold.
 func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, conflictLasts bool) {
-	var child *childError
-	switch {
-	case err == nil:
+	if err == nil {
 		r.childRefusals.set(img.UID, nil)
-	case !errors.As(err, &child):
-	case r.childRefusals.lasts(img.UID), conflictLasts, apierrors.IsForbidden(child.err), apierrors.IsInvalid(child.err), apierrors.IsBadRequest(child.err):
-		r.childRefusals.set(img.UID, child)
+		return
+	}
+	children := listChildErrors(err)
+	if len(children) == 0 {
+		return
+	}
+	lasts := r.childRefusals.lasts(img.UID)
+	refused := slices.DeleteFunc(children, func(c *childError) bool {
+		return !lasts && !isRefused(c.err) && !(conflictLasts && apierrors.IsConflict(c.err))
+	})
+	if len(refused) > 0 {
+		r.childRefusals.set(img.UID, joinRefusals(refused))
 	}
 }

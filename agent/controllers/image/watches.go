@@ -81,6 +81,7 @@ func (r *Reconciler) forgetImage(img *v1alpha1.VMDiskImage, q requestQueue) {
 	r.ownWrites.forgetImage(img.UID)
 	r.publishRefusals.set(img.UID, nil)
 	r.childRefusals.set(img.UID, nil)
+	r.imageRefusals.forgetImage(img)
 	r.capacityWaiters.setWaiting(image.KeyOf(img), false)
 	r.Preflight.Forget(img.UID)
 	r.EnqueueLedger()

@@ -18,6 +18,7 @@ const namespace = "ot_agent"
 type Metrics struct {
 	slots          prometheus.Gauge
 	budget         prometheus.Gauge
+	leftovers      prometheus.Gauge
 	attempts       *prometheus.CounterVec
 	bytes          *prometheus.CounterVec
 	sources        sourceLabels
@@ -39,6 +40,8 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 	m := &Metrics{
 		slots:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots", Help: "Slots of the SyncLedger that are taken."}),
 		budget: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_budget", Help: "Slots that the acknowledged policy allows."}),
+		leftovers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_leftover",
+			Help: "Imports that belong to no VMDiskImage and keep slots from images; condition SlotsReclaimed of the SyncLedger names them."}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "attempts_total",
 			Help: "Attempts that ended, by result and, for failed ones, reason."}, []string{"result", "reason"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "transferred_bytes_total",
@@ -74,7 +77,7 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 	for _, reason := range []string{v1alpha1.PruneReferenced, v1alpha1.PruneWanted, v1alpha1.PruneChanged, v1alpha1.PruneInTransition} {
 		m.skipped.WithLabelValues(reason)
 	}
-	r.MustRegister(m.slots, m.budget, m.attempts, m.bytes, m.syncDuration, m.queueDuration, m.strays, m.resyncs, m.pruned, m.skipped,
+	r.MustRegister(m.slots, m.budget, m.leftovers, m.attempts, m.bytes, m.syncDuration, m.queueDuration, m.strays, m.resyncs, m.pruned, m.skipped,
 		m.invalidKeys, m.policyAccepted, m.planAccepted, m.conditions, m.windowOpens, &queueCollector{queue: queue})
 	return m
 }
@@ -85,6 +88,9 @@ func setBool(g prometheus.Gauge, value bool) {
 		g.Set(1)
 	}
 }
+
+// SetLeftovers sets how many imports belong to no image and keep slots from others.
+func (m *Metrics) SetLeftovers(leftovers int) { m.leftovers.Set(float64(leftovers)) }
 
 // SetSlots sets the taken slots and the budget.
 func (m *Metrics) SetSlots(slots int, budget int32) {

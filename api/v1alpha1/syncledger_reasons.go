@@ -7,6 +7,8 @@ const (
 	ConditionPolicyAccepted = "PolicyAccepted"
 	// ConditionWithinBudget: no more slots are taken than the budget allows.
 	ConditionWithinBudget = "WithinBudget"
+	// ConditionSlotsReclaimed: no slot is held by what is left of an image that no longer exists.
+	ConditionSlotsReclaimed = "SlotsReclaimed"
 	// ConditionGranted: the fleet-wide budget does not limit the cluster to its safe share
 	// while it needs more.
 	ConditionGranted = "Granted"
@@ -34,6 +36,15 @@ const (
 	// ReasonMissing: the policy ConfigMap does not exist, and the hub has planned no
 	// policy.
 	ReasonMissing = "Missing"
+)
+
+// Reasons of condition SlotsReclaimed of a SyncLedger.
+const (
+	// ReasonSlotsReclaimed: every slot is of an image that exists.
+	ReasonSlotsReclaimed = "SlotsReclaimed"
+	// ReasonLeftoversHoldSlots: imports that belong to no image keep slots from others. The message
+	// names them.
+	ReasonLeftoversHoldSlots = "LeftoversHoldSlots"
 )
 
 // Reasons of condition RightsComplete of a SyncLedger.

@@ -159,7 +159,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 		decision := ledger.Decide(view)
-		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision)
+		leftovers, recheckAfter := view.FindLeftovers(decision.Slots)
+		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision, leftovers)
 		if errors.Is(err, errLimitsChanged) {
 			continue
 		}
@@ -168,12 +169,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return trigger.Result(ctx, err, conflictRetryDelay, apierrors.IsConflict)
 		}
 		r.publishDecision(ctx, policyState, limits, decision)
+		r.Metrics.SetLeftovers(len(leftovers))
 		requeueAfter, err := r.applyDecision(ctx, decision, found)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if !needsAnotherStep(view, decision) {
 			requeueAfter = trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))
+			requeueAfter = trigger.Earliest(requeueAfter, recheckAfter)
 			requeueAfter = trigger.Earliest(requeueAfter, trigger.Earliest(r.creations.RequeueAfter, r.deletions.RequeueAfter))
 			failed := errors.Join(r.creations.Err, r.deletions.Err)
 			if failed == nil {

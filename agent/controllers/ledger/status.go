@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +22,7 @@ import (
 var errLimitsChanged = errors.New("the limits changed before the write")
 
 // writeLedger stores a decision, against the resourceVersion that it rests on.
-func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision) error {
+func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision, leftovers []string) error {
 	next := v1alpha1.SyncLedgerStatus{}
 	if syncLedger.Status != nil {
 		syncLedger.Status.DeepCopyInto(&next)
@@ -29,7 +30,7 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 	next.Budget, next.Slots = decision.Budget, decision.Slots
 	next.Grant = grant.NewLedgerGrant(limits.terms, r.Grants.BootID(), limits.share)
 	policyState.SetStatus(&next, syncLedger.Generation)
-	r.setConditions(&next, syncLedger.Generation, limits)
+	r.setConditions(&next, syncLedger.Generation, limits, leftovers)
 	if syncLedger.Status != nil && !decision.Changed && equality.Semantic.DeepEqual(*syncLedger.Status, next) {
 		r.lastLedger.Store(syncLedger.DeepCopy())
 		return nil
@@ -49,9 +50,9 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 const maxConditionBytes = 2048
 
 // setConditions sets all conditions but those of the policy.
-func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits) {
+func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits, leftovers []string) {
 	conditions := []metav1.Condition{
-		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)),
+		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)), reclaimedCondition(leftovers),
 		r.rightsCondition(), r.AccountGuardCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
 	}
 	if c := r.HubCondition(); c != nil {
@@ -90,6 +91,21 @@ func withinBudgetCondition(limits stepLimits, slots int) metav1.Condition {
 	}
 	return newCondition(v1alpha1.ConditionWithinBudget, false, v1alpha1.ReasonOverBudget,
 		fmt.Sprintf("%d imports run and %s %d: the running ones finish, and none starts until there are fewer", slots, limit, budget))
+}
+
+// maxNamedLeftovers bounds how many leftovers a condition names.
+const maxNamedLeftovers = 5
+
+func reclaimedCondition(leftovers []string) metav1.Condition {
+	if len(leftovers) == 0 {
+		return newCondition(v1alpha1.ConditionSlotsReclaimed, true, v1alpha1.ReasonSlotsReclaimed, "every slot is of an image that exists")
+	}
+	names := strings.Join(leftovers[:min(len(leftovers), maxNamedLeftovers)], ", ")
+	if more := len(leftovers) - maxNamedLeftovers; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return newCondition(v1alpha1.ConditionSlotsReclaimed, false, v1alpha1.ReasonLeftoversHoldSlots,
+		fmt.Sprintf("%d imports belong to no VMDiskImage, and no image gets a slot for each until DataVolume, claim and Pods of that name are gone: %s. The agent deletes them: see their finalizers and events for what keeps them", len(leftovers), names))
 }
 
 func (r *Reconciler) rightsCondition() metav1.Condition {

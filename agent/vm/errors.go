@@ -122,12 +122,26 @@ func stableErrorText(err error) string {
 	return text
 }
 
-var wordsWithDigits = regexp.MustCompile(`[\w-]*\d[\w-]*`)
+// variableWords are numbers, durations, addresses, timestamps and identifiers: words with a digit, with
+// what separates their parts, and long words that are hexadecimal.
+var variableWords = regexp.MustCompile(`[\pL\pN_.:+-]*\pN[\pL\pN_.:+-]*|\b[0-9a-f]{8,}\b`)
 
-// differOnlyInNumbers ignores all words that contain a digit.
+// differOnlyInNumbers ignores all variableWords. Of a text that was cut, the rest may be as long as its
+// numbers leave room for.
 func differOnlyInNumbers(a, b string) bool {
-	return wordsWithDigits.ReplaceAllString(a, "#") == wordsWithDigits.ReplaceAllString(b, "#")
+	a, cutA := strings.CutSuffix(variableWords.ReplaceAllString(a, "#"), "…")
+	b, cutB := strings.CutSuffix(variableWords.ReplaceAllString(b, "#"), "…")
+	if cutA && cutB {
+		n := min(len(a), len(b))
+		n -= min(n, maxCutDifference)
+		return a[:n] == b[:n]
+	}
+	return cutA == cutB && a == b
 }
+
+// maxCutDifference is how many bytes at the end of a text that was cut are not compared: a word of them
+// may be incomplete.
+const maxCutDifference = 32
 
 // overrideState replaces the decided state after the request for it failed.
 func (d *Decision) overrideState(generation int64, now time.Time, state machineState) {

@@ -111,21 +111,20 @@ func joinChildErrors(errs []error) error {
 }
 
 // listChildErrors returns those that an error wraps.
-func listChildErrors(err error) []*childError {
-	switch e := err.(type) {
-	case nil:
-		return nil
-	case *childError:
-		return []*childError{e}
-	case interface{ Unwrap() []error }:
-		var all []*childError
-		for _, wrapped := range e.Unwrap() {
+func listChildErrors(err error) (all []*childError) {
+	if joined, isJoined := err.(interface{ Unwrap() []error }); isJoined {
+		for _, wrapped := range joined.Unwrap() {
 			all = append(all, listChildErrors(wrapped)...)
 		}
 		return all
-	default:
-		return listChildErrors(errors.Unwrap(err))
 	}
+	if child, isChild := err.(*childError); isChild { //nolint:errorlint // each level is walked
+		return []*childError{child}
+	}
+	if wrapped := errors.Unwrap(err); wrapped != nil {
+		return listChildErrors(wrapped)
+	}
+	return nil
 }
 
 // maxNamedChildren bounds how many refused requests a status names.
@@ -165,7 +164,7 @@ func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, co
 	}
 	lasts := r.childRefusals.lasts(img.UID)
 	refused := slices.DeleteFunc(children, func(c *childError) bool {
-		return !lasts && !isRefused(c.err) && !(conflictLasts && apierrors.IsConflict(c.err))
+		return !lasts && !isRefused(c.err) && (!conflictLasts || !apierrors.IsConflict(c.err))
 	})
 	if len(refused) > 0 {
 		r.childRefusals.set(img.UID, joinRefusals(refused))

@@ -98,7 +98,7 @@ func describeSyncErrors(up, down error) string {
 			_, why := ClassifyError(inMember.Unwrap())
 			return "the mailbox is not synced: " + inMember.Doing + ": " + why + "; check which server answers for the member, and the permissions of its credential"
 		case err != nil && mailbox.IsRefused(err):
-			return "the hub refuses a part of the member's report, so what it shows is older: " + v1alpha1.SanitizeText(err.Error(), maxRefusalLength) + ". Check that ot-agent wrote it, and its version"
+			return "the hub refuses a part of the member's report, so what it shows is older: " + v1alpha1.SanitizeText(err.Error(), maxRefusalLength) + ". Check that ot-agent wrote it, its version, and which quotas and webhooks its namespace has on the hub"
 		}
 	}
 	return ""

@@ -29,6 +29,8 @@ type EqualCopies struct {
 	refused      refusedActivity
 	refusedPages map[string]refusedPage
 	rootRefused  bool
+	// failingSince is when the copying of a page first failed that has failed since, by name.
+	failingSince map[string]time.Time
 }
 
 // droppedRecord lists the fields that a source has and its written copy lacks.

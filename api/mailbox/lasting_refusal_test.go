@@ -19,7 +19,7 @@ import (
 // the agents before the hub, that is so for a whole fleet.
 func TestLastingRefusalCostsHubLittle(t *testing.T) {
 	const pages, beat, retry, hour = 20, 20 * time.Second, 10 * time.Second, time.Hour
-	const beats, retries, rechecks, minutes = int(hour / beat), int(hour / retry), int(hour / recheckInterval), int(hour / refusedPageDelay)
+	const beats, retries, rechecks, minutes = int(hour / beat), int(hour / retry), int(hour / recheckInterval), int(hour / RefusedPageDelay)
 	for name, tt := range map[string]struct {
 		hubRefuses, memberRefuses string
 		want                      map[string]int // at most so many requests to the hub

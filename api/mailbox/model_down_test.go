@@ -27,6 +27,7 @@ const (
 	deletesByCache
 	beatsBySequence
 	beatsForAnyCopy
+	stopsAtRefusal
 )
 
 func (b plantedBug) has(one plantedBug) bool { return b&one != 0 }

@@ -112,6 +112,8 @@ type upModel struct {
 	activity, caches bool
 	// heartbeats: the agent writes them, and relays that trust their caches spare them.
 	heartbeats bool
+	// refuses: the hub takes no write of the first page, ever.
+	refuses bool
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
@@ -343,7 +345,16 @@ func (m upModel) decidePage(r *upRelay, live bool) {
 	}
 }
 
+// isRefused reports whether the hub takes no write of a page.
+func (m upModel) isRefused(page uint8) bool { return m.refuses && page == 0 }
+
 func (m upModel) writePage(w *upWorld, r *upRelay) (what, violation string) {
+	if m.isRefused(r.page) {
+		if m.nextPage(r); m.bugs.has(stopsAtRefusal) {
+			r.pc = upIdle
+		}
+		return " is refused a page", ""
+	}
 	if !r.fresh && !m.bugs.has(noGuard) {
 		r.pc = upIdle
 		return " fails to write a page", ""
@@ -381,7 +392,7 @@ func (m upModel) writeRoot(w *upWorld, r *upRelay) (what, violation string) {
 	for p := range m.pages {
 		page, copied := r.source.pages[p], w.hub.pages[p]
 		listed := r.source.lists&(1<<p) != 0 && page.there && page.cluster == source.cluster
-		if violation == "" && listed && w.edits == 0 && w.restores == 0 && (!copied.there || copied.age < page.age) {
+		if violation == "" && listed && !m.isRefused(p) && w.edits == 0 && w.restores == 0 && (!copied.there || copied.age < page.age) {
 			violation = "a root was copied before its page"
 		}
 	}

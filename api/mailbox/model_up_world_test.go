@@ -161,7 +161,7 @@ func (m upModel) checkConvergence(w upWorld) string {
 		page, copied := source.pages[p], w.hub.pages[p]
 		listed := source.lists&(1<<p) != 0
 		switch {
-		case listed && page.there && page.cluster == source.root.cluster && page != copied:
+		case listed && page.there && page.cluster == source.root.cluster && page != copied && !m.isRefused(p):
 			return "a page on the hub stays different from the member's"
 		case !listed && copied.there:
 			return "a page stays on the hub that no root lists"
@@ -199,6 +199,11 @@ func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 		"heartbeats, edits":    {relays: 1, pages: 1, states: 4, edits: 1, caches: true, heartbeats: true},
 		"heartbeats, rebuild":  {relays: 1, pages: 1, states: 4, rebuilds: 1, caches: true, heartbeats: true},
 
+		"refusals":         {relays: 2, pages: 1, states: 4, refuses: true},
+		"refusals of two":  {relays: 1, pages: 2, states: 4, refuses: true},
+		"refusals, caches": {relays: 1, pages: 2, states: 4, caches: true, heartbeats: true, refuses: true},
+		"refusals, all":    {relays: 1, pages: 1, states: 4, restores: 1, edits: 1, rebuilds: 1, refuses: true},
+
 		"activity":          {relays: 2, activity: true, states: 5},
 		"activity, edits":   {relays: 2, activity: true, states: 4, edits: 1},
 		"activity, rebuild": {relays: 2, activity: true, states: 4, rebuilds: 1},
@@ -225,6 +230,7 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		"deletes before the root":   {upModel{bugs: deletesBeforeRoot}, "a page was deleted that the hub's root lists"},
 		"deletes without rereading": {upModel{bugs: deletesWithoutReread}, "a page was deleted that the member's root lists"},
 		"pages by sequence alone":   {upModel{bugs: pageBySequence, restores: 1}, "a page on the hub stays different from the member's"},
+		"stops at a refused page":   {upModel{bugs: stopsAtRefusal, refuses: true}, "the hub's root stays different from the member's"},
 		"edits stay":                {upModel{bugs: neverRewrites, edits: 1}, "the hub's root stays different from the member's"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,10 +37,10 @@ func TestRefusedPageIsNotSentAgainUnchanged(t *testing.T) {
 		wantRefused(1, "only the root has changed")
 		writePage()
 		wantRefused(2, "it has changed")
-		require.NoError(t, trigger.Sleep(t.Context(), refusedPageDelay))
+		require.NoError(t, trigger.Sleep(t.Context(), RefusedPageDelay))
 		wantRefused(3, "the hub's definitions may be newer now")
 		r.refuses = false
-		require.NoError(t, trigger.Sleep(t.Context(), refusedPageDelay))
+		require.NoError(t, trigger.Sleep(t.Context(), RefusedPageDelay))
 		assert.Equal(t, 1, r.sync().Written)
 	})
 }

@@ -24,6 +24,8 @@ type activityRelay struct {
 	// refused counts the requests that the hub refused because refuses is set.
 	refuses bool
 	refused int
+	// failure is what the hub answers to a write of this name; nil for none.
+	failure func(name string) error
 }
 
 func newActivityRelay(t *testing.T) *activityRelay {
@@ -34,6 +36,9 @@ func newActivityRelay(t *testing.T) *activityRelay {
 	member := fake.NewClientBuilder().WithScheme(scheme).Build()
 	// The definitions of an older version admit no ClusterReport of that name.
 	refuse := func(o client.Object) error {
+		if r.failure != nil {
+			return r.failure(o.GetName())
+		}
 		if !r.refuses || o.GetName() == v1alpha1.MailboxName {
 			return nil
 		}

@@ -25,7 +25,8 @@ import (
 // previous cluster; the next sync with the right one replaces it.
 //
 // A listed page that is missing in the member is skipped. A page that the hub's API
-// server refuses is skipped too, and its error is returned after the root is copied.
+// server refuses, or has failed to take for LastingFailure, is skipped too, and its error is
+// returned after the root is copied.
 //
 // Errors are as for SyncDown.
 func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
@@ -61,27 +62,24 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 		return UpResult{}, err
 	}
 	var result UpResult
-	var refusals []error
-	for _, ref := range source.root.Root.Pages {
-		written, err := r.syncPage(ctx, source, ref.Name, copies)
-		if written {
-			result.Written++
-		}
-		if IsRefused(err) {
-			refusals = append(refusals, err)
-		} else if err != nil {
-			return result, err
-		}
+	pages := pagePass{Relay: r, source: source, copies: copies}
+	err = pages.syncPages(ctx)
+	result.Written = pages.written
+	if err != nil {
+		return result, err
 	}
 	if next == overwriteCopy {
 		if err := r.writeRoot(ctx, source.root, root); err != nil {
-			r.Copies.setRootRefused(IsRefused(err))
-			refusals = append([]error{err}, refusals...)
+			refusals := append([]error{err}, pages.refusals...)
+			if r.Copies.setRootRefused(IsRefused(err)); IsRefused(err) {
+				refusals = append([]error{err}, pages.confirmFailures()...)
+			}
 			result.OnlyRefused = onlyRefused(refusals)
 			return result, errors.Join(refusals...)
 		}
 		result.Written++
 	}
+	refusals := pages.confirmFailures()
 	result.RootSequence, result.Heartbeat = r.acceptRoot(source.root.Sequence), heartbeat
 	deleted, err := r.deleteUnlistedPages(ctx, source, copies)
 	result.Written += deleted
@@ -261,56 +259,6 @@ func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, cop
 	return target, exists, true, err
 }
 
-// syncPage copies one page. A page that does not exist, or is from another cluster than
-// the root, is skipped.
-func (r Relay) syncPage(ctx context.Context, source memberReport, name string, copies map[string]*metav1.PartialObjectMetadata) (written bool, err error) {
-	page := source.pages[name]
-	if page == nil || page.ClusterUID != source.root.ClusterUID {
-		return false, nil
-	}
-	if err := r.Copies.findRefusal(page, time.Now()); err != nil {
-		return false, err
-	}
-	written, err = r.syncPart(ctx, page, copies[name], func(live *v1alpha1.ClusterReport) bool {
-		return live.Page != nil && live.ClusterUID == source.root.ClusterUID
-	})
-	if IsRefused(err) && !errors.As(err, new(*MemberError)) {
-		r.Copies.recordRefusal(page, err, time.Now())
-	}
-	return written, err
-}
-
-// syncPart copies a page or the activity. If it is read again and is no longer valid, it
-// is skipped.
-func (r Relay) syncPart(ctx context.Context, part *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata, valid func(live *v1alpha1.ClusterReport) bool) (written bool, err error) {
-	if copied != nil && r.Copies.isEqual(reportKind.name, part, copied) {
-		return false, nil
-	}
-	target, exists, _, err := r.readCopy(ctx, part, copied)
-	if err != nil {
-		return false, err
-	}
-	diff := reportKind.compareObjects(part, target, exists, r.Copies)
-	next := decidePage(diff)
-	if next == rereadSource {
-		var found bool
-		part, found, err = readObject(ctx, r.Member.Live, reportKind, r.Member, inMember, part.Name)
-		if err != nil || !found || !valid(part) {
-			return false, err
-		}
-		diff = reportKind.compareObjects(part, target, exists, r.Copies)
-		diff.sourceLive = true
-		next = decidePage(diff)
-	}
-	if next == overwriteCopy {
-		if target, err = writeCopy(ctx, reportKind, r.Hub, onHub, part, target, exists); err != nil {
-			return false, err
-		}
-	}
-	r.Copies.recordEqual(reportKind.name, part, target)
-	return next == overwriteCopy, nil
-}
-
 // deleteUnlistedPages deletes the hub's pages that the root does not list, but only
 // while that root is the newest: another relay may be copying a newer report with such
 // a page.
@@ -360,10 +308,4 @@ func (r Relay) deleteCopy(ctx context.Context, copied *metav1.PartialObjectMetad
 		return 0, fmt.Errorf("deleting ClusterReport %s/%s on the hub, which the report no longer has: %w", r.Hub.Namespace, copied.Name, err)
 	}
 	return 1, nil
-}
-
-// IsRefused reports whether the API server refuses this object itself, so that retrying
-// is useless.
-func IsRefused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/agent/metrics"
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -325,7 +326,7 @@ func (m *fakeMember) reportUntilDone(ctx context.Context) {
 		m.changeImage(key, false)
 	}
 	for _, o := range m.r.stored {
-		o.refusedUntil = o.refusedUntil.Add(-refusedPageDelay) // it is tried again
+		o.refusedUntil = o.refusedUntil.Add(-mailbox.RefusedPageDelay) // it is tried again
 	}
 	m.deliverEvents()
 	for range 100 {
@@ -351,7 +352,7 @@ func TestAnsweredPlanIsNoOlderThanItsPages(t *testing.T) {
 			if m.drawChance(3, "failures last") {
 				for _, o := range m.r.stored {
 					if !o.failingSince.IsZero() {
-						o.failingSince = o.failingSince.Add(-lastingFailure)
+						o.failingSince = o.failingSince.Add(-mailbox.LastingFailure)
 					}
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -51,7 +52,7 @@ func TestRefusedPageIsOmitted(t *testing.T) {
 				m.deliverEvents()
 				assert.EqualValues(t, 3, writeRoot().OmittedImages)
 				assert.Zero(t, tries, "it is tried again at once")
-				require.NoError(t, trigger.Sleep(t.Context(), refusedPageDelay)) // by the clock of the bubble
+				require.NoError(t, trigger.Sleep(t.Context(), mailbox.RefusedPageDelay)) // by the clock of the bubble
 				m.refusePage = nil
 				root = writeRoot()
 				assert.Zero(t, root.OmittedImages)
@@ -101,7 +102,7 @@ func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
 					}
 					return failed
 				}
-				assert.Positive(t, reportFor(lastingFailure), "what passes is not shown as missing")
+				assert.Positive(t, reportFor(mailbox.LastingFailure), "what passes is not shown as missing")
 				first := m.readRoot(t)
 				assert.Positive(t, first.OmittedImages)
 				assert.Zero(t, reportFor(5*time.Minute))
@@ -112,7 +113,7 @@ func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
 				m.r.Heartbeat = time.Hour
 
 				m.refusePage = nil
-				assert.Zero(t, reportFor(2*refusedPageDelay))
+				assert.Zero(t, reportFor(2*mailbox.RefusedPageDelay))
 				root := m.readRoot(t)
 				assert.Zero(t, root.OmittedImages)
 				pages := len(root.Pages)
@@ -123,7 +124,7 @@ func TestFailingPageIsOmittedOnceItLasts(t *testing.T) {
 				m.deliverEvents()
 				_, err := m.writeReport(t.Context())
 				require.Error(t, err, "another try may do")
-				reportFor(lastingFailure)
+				reportFor(mailbox.LastingFailure)
 				root = m.readRoot(t)
 				assert.Len(t, root.Pages, pages)
 				assert.Positive(t, root.OmittedImages, "they are shown as they were")
@@ -256,7 +257,7 @@ func TestPageOfAnotherWriterIsNoFailure(t *testing.T) {
 		for range 4 {
 			_, err = m.writeReport(t.Context())
 			require.ErrorIs(t, err, errReportChanged)
-			require.NoError(t, trigger.Sleep(t.Context(), lastingFailure))
+			require.NoError(t, trigger.Sleep(t.Context(), mailbox.LastingFailure))
 		}
 		m.refusePage = nil
 		_, err = m.writeReport(t.Context())

@@ -42,17 +42,6 @@ func (r *Reconciler) burstDelay(now time.Time) time.Duration {
 	return max(0, r.reportedAt.Add(burstInterval).Sub(now))
 }
 
-// refusedPageDelay is the wait before a page is written again that the API server has refused: nothing
-// says when a quota or a webhook lets it pass.
-const refusedPageDelay = time.Minute
-
-const (
-	// lastingFailure is how long writes of a page may fail before the report does without.
-	lastingFailure = 10 * time.Second
-	// maxFailedPageTime bounds what failing pages take of one report, as where a webhook does not answer.
-	maxFailedPageTime = 10 * time.Second
-)
-
 // writePages writes all new pages, and those that have changed until these have
 // maxRewrittenImages. more is true if changed ones are left.
 func (r *Reconciler) writePages(ctx context.Context, pages []report.Page) (more bool, err error) {
@@ -113,7 +102,7 @@ type pagePass struct {
 // Invariant: a conflict is a failure only where the page is stored as it is known: otherwise another
 // writer was first.
 func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
-	if p.failedFor >= maxFailedPageTime {
+	if p.failedFor >= mailbox.MaxFailedPageTime {
 		p.objectFor(page.Name).refusedUntil, p.skipped = time.Now(), true
 		return nil
 	}
@@ -147,17 +136,17 @@ func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
 			return nil
 		}
 	}
-	stored.refusedUntil = now.Add(refusedPageDelay)
+	stored.refusedUntil = now.Add(mailbox.RefusedPageDelay)
 	ctrl.LoggerFrom(ctx).Error(err, "The API server does not take a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
-		"page", page.Name, "retryAfter", refusedPageDelay)
+		"page", page.Name, "retryAfter", mailbox.RefusedPageDelay)
 	return nil
 }
 
-// failuresLast reports whether the API server has failed to write a page for lastingFailure. Pages that
+// failuresLast reports whether the API server has failed to write a page for mailbox.LastingFailure. Pages that
 // are new since, as by a division, share its lot.
 func (r *Reconciler) failuresLast(now time.Time) bool {
 	for _, stored := range r.stored {
-		if !stored.failingSince.IsZero() && now.Sub(stored.failingSince) >= lastingFailure {
+		if !stored.failingSince.IsZero() && now.Sub(stored.failingSince) >= mailbox.LastingFailure {
 			return true
 		}
 	}

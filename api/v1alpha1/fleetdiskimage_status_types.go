@@ -208,7 +208,7 @@ const (
 	MaxPendingSources = 256
 	// MaxAwaitedClusters is how many offline clusters a wave names.
 	MaxAwaitedClusters = 64
-	// MaxPendingRetries is how many offline clusters a retry does not wait for.
+	// MaxPendingRetries is how many clusters that cannot be reached a retry does not wait for.
 	MaxPendingRetries = 256
 	// MaxFailingClusters is how many failing clusters the status lists.
 	MaxFailingClusters = 10
@@ -263,8 +263,9 @@ type FleetDiskImageStatus struct {
 	// +optional
 	ObservedRetry string `json:"observedRetry,omitempty"`
 	// pendingRetries are the clusters, by name, that had failed when observedRetry was set,
-	// or an earlier token, and whose plans could not have it because they were offline. They
-	// get the latest token when they are back.
+	// or an earlier token, and whose plans could not have it because they were offline, or
+	// because the API server refused their plans. They get the latest token when they are back,
+	// or their plans are accepted.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set

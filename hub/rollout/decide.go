@@ -63,10 +63,10 @@ type evaluation struct {
 	waves          []wave
 	placed         []placedCluster // by name
 	counts         stateCounts
-	// unplannedRetries are the online clusters that get a token which their plans do not show
-	// yet, offlineRetries the offline ones, by name.
+	// unplannedRetries are the clusters that get a token which their plans do not show yet,
+	// unreachedRetries those whose plans cannot be written, by name.
 	unplannedRetries int
-	offlineRetries   []string
+	unreachedRetries []string
 	currentWave      int // index of the first wave that is not done, or the number of waves
 }
 

@@ -14,7 +14,8 @@ import (
 // Invariant: a cluster that fails after the token was given to all that had failed by then is
 // not started over, also by another leader: status.observedRetry is set once the plans of all
 // of these have the token. The plan of an offline cluster cannot be written by a hub that has not
-// read its report since it started: status.pendingRetries has those.
+// read its report since it started, nor one that the API server refuses: status.pendingRetries has
+// those. One that is refused stays failed until its plan can be written: no deadline of it begins.
 func (e *evaluation) evaluateRetry(c *placedCluster) {
 	if !c.started {
 		return
@@ -23,22 +24,23 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 	c.pendingRetry = e.asksForRetry() && slices.Contains(e.Image.Status.PendingRetries, c.Name)
 	failed := isFailed(c.state) || e.hasTimedOutOffline(c)
 	isNew := failed && (e.isRetryNew() || c.pendingRetry) && e.canRetry(c) && !slices.Contains([]string{c.PlannedRetry, c.Report.Retry}, e.Image.Spec.Retry.Token)
+	restarts := isNew && (c.OfflineReason != "" || !c.PlanRefused)
 	switch {
 	case !isNew && c.pendingRetry && c.OfflineReason == v1alpha1.ReasonQuarantined: // what it reported is not believed, and not forgotten
-		e.offlineRetries = append(e.offlineRetries, c.Name)
-	case isNew && c.OfflineReason != "":
+		e.unreachedRetries = append(e.unreachedRetries, c.Name)
+	case isNew && (c.OfflineReason != "" || c.PlanRefused):
 		c.retry = e.Image.Spec.Retry.Token
-		e.offlineRetries = append(e.offlineRetries, c.Name)
+		e.unreachedRetries = append(e.unreachedRetries, c.Name)
 	case isNew:
 		c.retry = e.Image.Spec.Retry.Token
 		e.unplannedRetries++
 	}
-	c.awaitsRetry = isNew || c.state == v1alpha1.ClusterFailed && c.KnowsRetry && c.retry != "" && c.retry != c.Report.Retry && c.Report.failedImport(c.effective.Revision)
+	c.awaitsRetry = restarts || c.state == v1alpha1.ClusterFailed && c.KnowsRetry && c.PlannedRetry != "" && c.PlannedRetry != c.Report.Retry && c.Report.failedImport(c.effective.Revision)
 	switch {
 	case !c.awaitsRetry:
 	case c.OfflineReason != "":
 		c.state = v1alpha1.ClusterDeferred
-	case isNew: // its deadline starts again
+	case restarts: // its deadline starts again
 		c.state = v1alpha1.ClusterProgressing
 		e.requeueAtDeadline()
 	default:
@@ -80,8 +82,8 @@ func (e *evaluation) selectsForRetry(c *placedCluster) bool {
 	return r != nil && (len(r.Clusters) == 0 || slices.Contains(r.Clusters, c.Name))
 }
 
-// observeRetry stores that all failed clusters have the token, and which of them have yet to come
-// back. While none is selected, it is not known which have failed.
+// observeRetry stores that all failed clusters have the token, and which of them it has yet to
+// reach. While none is selected, it is not known which have failed.
 func (e *evaluation) observeRetry() {
 	switch {
 	case !e.asksForRetry():
@@ -89,24 +91,26 @@ func (e *evaluation) observeRetry() {
 	case len(e.placed) == 0:
 	case !e.isRetryNew():
 		e.status.PendingRetries = e.pendingRetries()
-	case e.unplannedRetries == 0 && len(e.offlineRetries) <= v1alpha1.MaxPendingRetries:
-		e.status.ObservedRetry, e.status.PendingRetries = e.Image.Spec.Retry.Token, e.offlineRetries
+	case e.unplannedRetries == 0 && len(e.unreachedRetries) <= v1alpha1.MaxPendingRetries:
+		e.status.ObservedRetry, e.status.PendingRetries = e.Image.Spec.Retry.Token, e.unreachedRetries
 	}
 }
 
-// pendingRetries are those that are offline still, or whose plans do not show the token yet.
+// pendingRetries are those that cannot be reached still, or whose plans do not show the token yet.
 func (e *evaluation) pendingRetries() (names []string) {
 	for i := range e.placed {
-		if c := &e.placed[i]; c.pendingRetry && (c.retry != c.PlannedRetry || slices.Contains(e.offlineRetries, c.Name)) {
+		if c := &e.placed[i]; c.pendingRetry && (c.retry != c.PlannedRetry || slices.Contains(e.unreachedRetries, c.Name)) {
 			names = append(names, c.Name)
 		}
 	}
 	return names
 }
 
-// explainRetry says how a failed cluster has to be started over whose agent does not follow
-// spec.retry; empty for any other.
+// explainRetry says why spec.retry does not start a failed cluster over; empty where it does.
 func (e *evaluation) explainRetry(c *placedCluster) string {
+	if isFailed(c.state) && c.retry != c.PlannedRetry {
+		return "spec.retry starts it over once its plan can be written: see " + v1alpha1.ConditionPolicyAcknowledged + " of its MemberCluster"
+	}
 	if !isFailed(c.state) || c.KnowsRetry || !e.selectsForRetry(c) || c.Report.refusesRevision(c.effective.Revision) {
 		return ""
 	}

@@ -162,7 +162,11 @@ type retryMember struct {
 	// offline: the hub has its last report. unread: it has not read that in the member since it
 	// started, so that it cannot write the plan.
 	offline, unread bool
+	// refused: the API server refuses the plan, which the hub knows since it has tried: isKnown.
+	refused, isKnown bool
 }
+
+func (m *retryMember) isReached() bool { return !m.offline && !m.refused }
 
 // retriesWorld is a fleet whose hub may lose its memory, with one FleetDiskImage.
 type retriesWorld struct {
@@ -200,7 +204,7 @@ func (w *retriesWorld) decide() map[string]rollout.PlacedCluster {
 	v.Image.Status.ObservedRetry, v.Image.Status.PendingRetries = st.ObservedRetry, st.PendingRetries
 	for i := range w.members {
 		c, m := &v.Clusters[i], &w.members[i]
-		c.PlannedRetry, c.Report.Retry = m.planned, m.followed
+		c.PlannedRetry, c.Report.Retry, c.PlanRefused = m.planned, m.followed, m.isKnown
 		if m.planned != m.followed {
 			c.PlannedAt = now // its deadline started again
 		}
@@ -227,8 +231,12 @@ func (w *retriesWorld) followPlan(i int) {
 }
 
 func (w *retriesWorld) plan(i int) {
-	if placed := w.decide()[memberName(i)]; placed.Started && !w.members[i].unread {
-		w.members[i].planned = placed.Retry
+	placed, m := w.decide()[memberName(i)], &w.members[i]
+	if !placed.Started || m.unread {
+		return
+	}
+	if m.isKnown = m.refused && placed.Retry != m.planned; !m.isKnown {
+		m.planned = placed.Retry
 	}
 }
 
@@ -266,15 +274,21 @@ func memberName(i int) string { return fmt.Sprintf("canary-%d", i) }
 func (w *retriesWorld) restartHub() {
 	w.memory = nil
 	for i := range w.members {
-		w.members[i].unread = w.members[i].offline
+		w.members[i].unread, w.members[i].isKnown = w.members[i].offline, false
 	}
 }
 
 func (w *retriesWorld) bringOnline(i int) { w.members[i].offline, w.members[i].unread = false, false }
 
+func (w *retriesWorld) reach(i int) {
+	w.bringOnline(i)
+	w.members[i].refused = false
+}
+
 // In every order of requests, plan writes, agents' steps, failures, outages and restarts of the hub,
 // each cluster that has failed at a request is started over once, and none twice by one request. A
-// request is done without those that are offline, and reaches them when they are back.
+// request is done without those that are offline, or whose plans the API server refuses, and reaches
+// them when it can.
 func TestRetriesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &retriesWorld{t: t, owed: map[int]bool{}, members: make([]retryMember, rapid.IntRange(1, 4).Draw(t, "members")), stored: &v1alpha1.FleetDiskImageStatus{}}
@@ -295,6 +309,8 @@ func TestRetriesModel(t *testing.T) {
 			"an agent follows":      func(*rapid.T) { w.followPlan(any()) },
 			"a member goes offline": func(*rapid.T) { w.members[any()].offline = true },
 			"a member is back":      func(*rapid.T) { w.bringOnline(any()) },
+			"plans are refused":     func(*rapid.T) { w.members[any()].refused = true },
+			"plans are taken":       func(*rapid.T) { w.members[any()].refused = false },
 			"": func(*rapid.T) {
 				for i := range w.members {
 					restarts := w.members[i].restarts
@@ -308,17 +324,17 @@ func TestRetriesModel(t *testing.T) {
 		w.stored = w.memory
 		w.restartHub()
 		for i := range w.members {
-			if m := &w.members[i]; !m.offline {
+			if m := &w.members[i]; m.isReached() {
 				require.False(t, w.owed[i], "every cluster that had failed was started over")
 				m.failed, m.hangs = true, false
 			}
 		}
 		placed := w.decide()
 		for i := range w.members {
-			if !w.members[i].offline {
+			if w.members[i].isReached() {
 				require.Equal(t, v1alpha1.ClusterFailed, placed[memberName(i)].State, "it fails after the request, and is not started over")
 			}
-			w.bringOnline(i)
+			w.reach(i)
 		}
 		w.runAll()
 		w.decide()
@@ -392,4 +408,30 @@ func TestAnotherRetryKeepsPendingOnes(t *testing.T) {
 	v.Clusters[0].OfflineReason, v.Clusters[0].OnlineSince = "", v.Now
 	got := placedByName(decideAndCheck(t, v))["canary-0"]
 	assert.Equal(t, []any{"2", v1alpha1.ClusterProgressing}, []any{got.Retry, got.State})
+}
+
+// A plan that the API server refuses holds up no request, and no wave: its cluster stays failed, and
+// says why.
+func TestRetryDoesNotWaitForRefusedPlans(t *testing.T) {
+	v := newRetryView("canary=FF", "1")
+	d := decideAndCheck(t, v)
+	require.Empty(t, d.Status.ObservedRetry)
+	v = advanceView(v, d, time.Second)
+	v.Clusters[0].PlannedRetry, v.Clusters[1].PlanRefused = "1", true
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "1", d.Status.ObservedRetry)
+	assert.Equal(t, []string{"canary-1"}, d.Status.PendingRetries)
+	got := placedByName(d)["canary-1"]
+	assert.Equal(t, v1alpha1.ClusterFailed, got.State)
+	assert.Contains(t, got.Message, "once its plan can be written: see PolicyAcknowledged")
+
+	v = advanceView(v, d, time.Hour)
+	v.Image.Status = *roundTripStatus(t, &d.Status)
+	v.Clusters[0].Report.Retry, v.Clusters[1].PlanRefused = "1", false
+	d = decideAndCheck(t, v)
+	assert.Equal(t, "canary=FP", formatStates(d), "one failed after the request")
+	assert.Equal(t, "1", placedByName(d)["canary-1"].Retry)
+	v = advanceView(v, d, time.Second)
+	v.Clusters[1].PlannedRetry = "1"
+	assert.Empty(t, decideAndCheck(t, v).Status.PendingRetries)
 }

@@ -63,6 +63,8 @@ type Cluster struct {
 	KnowsRetry   bool
 	// PlanFull: its plan has no room for another image, so it cannot start.
 	PlanFull bool
+	// PlanRefused: the API server refuses its next plan, so that it gets nothing new.
+	PlanRefused bool
 	// AgentVersion of the member's agent; empty where it is unknown. UnknownFields are what
 	// Effective uses, as in v1alpha1.ImageFields, that the member does not take, and its
 	// plan does not have: its plan stays as it is.

@@ -95,6 +95,8 @@ type DesiredImages interface {
 	// OnDesiredChange registers a function that is called when they may have changed. It
 	// must not block.
 	OnDesiredChange(do func(member string))
+	// SetPlanRefused records whether the API server refuses the next plan of a member.
+	SetPlanRefused(member string, refused bool)
 }
 
 // PruneRequests knows what PruneReports and ImagePrunes ask of each member.
@@ -153,7 +155,11 @@ func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, 
 		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
 	}
 	planErr := r.writePlan(ctx, member, d)
-	if apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) {
+	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr)
+	if refused || planErr == nil && known.mayPlan {
+		r.Images.SetPlanRefused(member.Name, refused)
+	}
+	if refused {
 		known.mayPlan, known.invalidPlan = false, planErr.Error()
 		d = decide(known)
 	} else if planErr != nil {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -35,7 +36,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 		"too large": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			known := settledMember(t)
+			known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
 			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 					if _, isPlan := o.(*v1alpha1.ClusterPlan); isPlan {
@@ -44,7 +45,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 					return c.Create(ctx, o, options...)
 				},
 			})
-			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry())}
+			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images}
 			member := &v1alpha1.MemberCluster{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
 			known.member = member
@@ -60,6 +61,24 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			assert.Contains(t, acknowledged.Message, "the next plan cannot be written")
 			assert.NotNil(t, meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionAgentHealthy))
 			assert.Nil(t, stored.Status.Plan)
+			assert.Equal(t, []bool{true}, images.refused)
+
+			taken := decide(known)
+			r.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(stored).WithObjects(stored).Build()
+			_, err = r.write(t.Context(), stored, known, taken)
+			require.NoError(t, err)
+			assert.Equal(t, []bool{true, false}, images.refused)
 		})
 	}
+}
+
+// recordedImages records which plans were refused.
+type recordedImages struct {
+	*rollout.FleetState
+	refused []bool
+}
+
+func (r *recordedImages) SetPlanRefused(member string, refused bool) {
+	r.refused = append(r.refused, refused)
+	r.FleetState.SetPlanRefused(member, refused)
 }

@@ -266,7 +266,7 @@ func (f *FleetState) buildCluster(img *imageState, i int) rollout.Cluster {
 		Name: m.name, Labels: m.labels, OfflineReason: m.offline, OnlineSince: m.onlineSince,
 		Online: m.uptime.Online, Open: m.uptime.Open,
 		WindowOpensAt: m.windowOpensAt, WindowOpenedAt: m.windowOpenedAt,
-		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry,
+		Report: m.newestReport(img.current).Report, KnowsRetry: m.knowsRetry, PlanRefused: m.planRefused,
 	}
 	if img.overrides != nil {
 		cluster.Effective = img.overrides.For(m.name, m.labels)

@@ -40,6 +40,8 @@ type member struct {
 	plannedImages map[imageKey]plannedImage
 	// pendingStarts counts the started images that plan does not show yet.
 	pendingStarts int
+	// planRefused: the API server refuses the next plan.
+	planRefused bool
 }
 
 // plannedImage is an item of a plan with the hashes of its spec.
@@ -168,6 +170,16 @@ func (f *FleetState) SetPlan(name string, plan *v1alpha1.ClusterPlan) {
 	}
 	f.observePlan(name)
 	f.dropIfUnknown(m)
+}
+
+// SetPlanRefused records whether the API server refuses the next plan of a member.
+func (f *FleetState) SetPlanRefused(name string, refused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil && m.planRefused != refused {
+		m.planRefused = refused
+		f.invalidateMember(m)
+	}
 }
 
 func (f *FleetState) setPlannedImages(m *member, plan *v1alpha1.ClusterPlan) {

@@ -379,7 +379,7 @@ export interface FleetDiskImageStatus {
   pendingApproval?: PendingApproval;
   /** observedRetry is the last token of spec.retry that the plans of all clusters have that had failed, but those in pendingRetries. */
   observedRetry?: string;
-  /** pendingRetries are the clusters, by name, that had failed when observedRetry was set, or an earlier token, and whose plans could not have it because they were offline. */
+  /** pendingRetries are the clusters, by name, that had failed when observedRetry was set, or an earlier token, and whose plans could not have it because they were offline, or because the API server refused their plans. */
   pendingRetries?: string[];
   /** lastSuccessAt is when a cluster last succeeded, by the hub's clock. */
   lastSuccessAt?: string;

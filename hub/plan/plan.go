@@ -115,14 +115,31 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	case !same && (next.Hash != v.Current.Hash || next.Hash != Hash(v.Current)):
 		next.Sequence++
 	default:
-		// A changed plannedAt alone is not written.
-		next.Images, next.Kept, next.Retired = v.Current.Images, v.Current.Kept, v.Current.Retired
+		// A later plannedAt alone is not written. An earlier one replaces that of a hub whose clock was
+		// ahead.
+		isEarlier := same && hasEarlierTime(next.Images, v.Current.Images)
+		if !isEarlier {
+			next.Images = v.Current.Images
+		}
+		next.Kept, next.Retired = v.Current.Kept, v.Current.Retired
 		next.Inquiries, next.Prunes = v.Current.Inquiries, v.Current.Prunes
-		write = next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
+		write = isEarlier || next.PolicySource != v.Current.PolicySource || next.HeldPolicy != v.Current.HeldPolicy
 		return next, write, next.HeldPolicy != ""
 	}
 	v.stampInquiries(&next)
 	return next, true, next.HeldPolicy != ""
+}
+
+// hasEarlierTime reports whether an image is planned since an earlier time than in the current plan,
+// which has the same images in the same order.
+func hasEarlierTime(next, current []v1alpha1.PlannedImage) bool {
+	for i := range min(len(next), len(current)) {
+		at, before := next[i].PlannedAt, current[i].PlannedAt
+		if at != nil && before != nil && at.Before(before) && equalImage(next[i], current[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // nextInquiries returns the inquiries of the next plan, by UID. Beyond the limit, those

@@ -160,7 +160,8 @@ func (e *evaluation) placeClusters() {
 		c.keepsItem = c.started && len(c.UnknownFields) > 0
 		c.obstacle = c.findObstacle()
 		c.isApproved = !e.waves[c.wave].requireApproval || e.isApproved(&c)
-		if c.countsFrom = laterOf(c.PlannedAt, c.Loss.At); c.HadImage {
+		// Invariant: it is never ahead: the clock of another hub may have been.
+		if c.countsFrom = laterOf(c.PlannedAt, c.Loss.At); c.HadImage || c.countsFrom.After(e.Now) {
 			c.countsFrom = e.Now
 		}
 		e.evaluateState(&c)

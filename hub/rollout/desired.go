@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -114,9 +115,11 @@ func (d *DesiredImages) containsImage(v *v1alpha1.VersionStatus) bool {
 		slices.ContainsFunc(d.Retired, func(i v1alpha1.RetiredImage) bool { return i.Namespace == v.Namespace && i.Name == v.Image })
 }
 
-// withRetry returns an item with a token. A new one starts its deadline again.
+// withRetry returns an item with a token. A new one starts its deadline again, and so does a time
+// that is ahead: otherwise the deadline would begin when the clock gets there.
 func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
 	planned := *item.DeepCopy()
+	planned.PlannedAt = storedtime.Since(*toStoredTime(now), planned.PlannedAt)
 	if planned.Retry != token {
 		planned.Retry, planned.PlannedAt = token, toStoredTime(now)
 	}
@@ -124,11 +127,11 @@ func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha
 }
 
 // newPlannedImage returns an item with a spec. Another source, or another token, starts its
-// deadline again.
+// deadline again, as a time that is ahead does.
 func newPlannedImage(version *v1alpha1.VersionStatus, spec *v1alpha1.VMDiskImageSpec, current *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
 	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *spec.DeepCopy(), Retry: token}
 	if current != nil && current.PlannedAt != nil && current.Retry == token && hasSameSource(&current.Spec, spec) {
-		planned.PlannedAt = current.PlannedAt.DeepCopy()
+		planned.PlannedAt = storedtime.Since(*toStoredTime(now), current.PlannedAt).DeepCopy()
 	} else {
 		planned.PlannedAt = toStoredTime(now)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
 // flap returns stretches of some minutes each, with as many minutes between them, the last of which
@@ -114,5 +115,27 @@ func TestDeadlineOfLostImageStandsStill(t *testing.T) {
 		c.Open = append([]v1alpha1.MemberStretch{first}, later[len(later)-2:]...)
 		c.OnlineSince = now.Add(-10 * time.Minute)
 		assert.Equal(t, "canary="+want, formatStates(decideAndCheck(t, v)), "%d returns", returns)
+	}
+}
+
+// A plan that a hub wrote whose clock was ahead delays no deadline: the time is stored anew.
+func TestDeadlineOfPlanThatIsAhead(t *testing.T) {
+	v := newView(newUbuntu(), "canary=P")
+	c := &v.Clusters[0]
+	ahead := now.AddDate(1, 0, 0)
+	c.PlannedAt, c.OnlineSince = ahead, now.Add(-24*time.Hour)
+	d := decideAndCheck(t, v)
+	assert.Equal(t, "canary=P", formatStates(d))
+	assert.LessOrEqual(t, d.RequeueAfter, deadline+time.Millisecond)
+
+	img := v.Image.DeepCopy()
+	img.Status = d.Status
+	item := v1alpha1.PlannedImage{Namespace: "images", Name: "ubuntu-1.0.0", Spec: img.Spec.Template, PlannedAt: toStoredTime(ahead)}
+	for _, keeps := range []bool{false, true} {
+		progress := rollout.ClusterProgress{Placed: true, Started: true, KeepsItem: keeps}
+		got := rollout.ComputeDesiredImages(img, progress, &item, now).Images[0]
+		assert.Equal(t, now, got.PlannedAt.UTC())
+		again := rollout.ComputeDesiredImages(img, progress, &got, now.Add(time.Hour)).Images[0]
+		assert.Equal(t, now, again.PlannedAt.UTC(), "it stays from then on")
 	}
 }

@@ -191,7 +191,7 @@ func (f *FleetState) replaceDesired(img *imageState, i int, next desiredState) {
 func (d *desiredState) differsFrom(other *desiredState) bool {
 	return !d.known || d.freeze != other.freeze || !slices.Equal(d.kept, other.kept) || !slices.Equal(d.retired, other.retired) ||
 		(d.image == nil) != (other.image == nil) || d.image != nil && (d.image.namespace != other.image.namespace ||
-		d.image.name != other.image.name || d.image.retry != other.image.retry || !d.image.spec.Equal(other.image.spec))
+		d.image.name != other.image.name || d.image.retry != other.image.retry || !d.image.plannedAt.Equal(other.image.plannedAt) || !d.image.spec.Equal(other.image.spec))
 }
 
 // ForMember returns what all FleetDiskImages together desire of a member, sorted, no

@@ -69,3 +69,20 @@ func TestDeadlineStartsAgainForLostImage(t *testing.T) {
 	assert.Equal(t, v1alpha1.ClusterProgressing, stateAt(lost+time.Hour))
 	assert.Equal(t, v1alpha1.ClusterTimedOut, stateAt(lost+time.Hour+time.Second))
 }
+
+// The plan of a hub whose clock was ahead is written anew, and the deadline counts from then.
+func TestDeadlineOfPlanThatIsAhead(t *testing.T) {
+	f := newTestState(t, "bergen")
+	f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithProgressDeadline(time.Hour)))
+	f.Decide("ubuntu", now.AddDate(1, 0, 0))
+	f.applyPlans("bergen")
+	f.replanned["bergen"] = 0
+	f.SetPlan("bergen", f.members["bergen"].plan) // another hub has read it
+	f.Decide("ubuntu", now)
+	assert.Positive(t, f.replanned["bergen"])
+	f.applyPlans("bergen")
+	for after, want := range map[time.Duration]v1alpha1.ClusterState{time.Hour: v1alpha1.ClusterProgressing, time.Hour + time.Second: v1alpha1.ClusterTimedOut} {
+		d, _, _ := f.Decide("ubuntu", now.Add(after))
+		assert.Equal(t, want, d.Placed[0].State)
+	}
+}

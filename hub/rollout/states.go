@@ -145,7 +145,7 @@ type usedTime struct {
 }
 
 func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
-	if since := laterOf(laterOf(c.countsFrom, c.OnlineSince), c.lastOpening(now)); !since.IsZero() {
+	if since := laterOf(laterOf(c.countsFrom, c.watchedOnlineSince()), c.lastOpening(now)); !since.IsZero() {
 		used = append(used, usedTime{now.Sub(since), true})
 	}
 	if c.countsFrom.IsZero() {
@@ -172,10 +172,19 @@ func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs boo
 	return used, stretches[len(stretches)-1].Until == nil
 }
 
+// watchedOnlineSince returns since when a cluster is online and a hub has watched it. Conditions do not
+// change while no hub runs; the record ends a stretch there, since nobody knows what the cluster did.
+func (c *placedCluster) watchedOnlineSince() time.Time {
+	if n := len(c.Online); n > 0 && c.Online[n-1].Until == nil {
+		return laterOf(c.OnlineSince, c.Online[n-1].From.Time)
+	}
+	return c.OnlineSince
+}
+
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is
 // recorded.
 func (c *placedCluster) onlineTime(now time.Time) time.Duration {
-	return max(now.Sub(laterOf(c.countsFrom, c.OnlineSince)), c.timeCounted(c.Online, c.Loss.online, now))
+	return max(now.Sub(laterOf(c.countsFrom, c.watchedOnlineSince())), c.timeCounted(c.Online, c.Loss.online, now))
 }
 
 // timeCounted returns for how long stretches have lasted since countsFrom. atLoss is what they

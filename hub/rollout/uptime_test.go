@@ -139,3 +139,19 @@ func TestDeadlineOfPlanThatIsAhead(t *testing.T) {
 		assert.Equal(t, now, again.PlannedAt.UTC(), "it stays from then on")
 	}
 }
+
+// Time in which no hub ran is not used up: the record ends a stretch there, and no condition changed.
+func TestDeadlineStandsStillWhileNoHubRuns(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for planned, want := range map[time.Duration]string{3 * time.Hour: "P", 4 * time.Hour: "T"} {
+		v := newView(newUbuntu(), "canary=P")
+		c := &v.Clusters[0]
+		c.PlannedAt, c.OnlineSince = ago(planned), ago(48*time.Hour)
+		until := ago(170 * time.Minute)
+		c.Online = []v1alpha1.MemberStretch{
+			{From: *toStoredTime(c.OnlineSince), Until: toStoredTime(until)},
+			{From: *toStoredTime(ago(5 * time.Minute)), SecondsBefore: int64(until.Sub(c.OnlineSince) / time.Second)},
+		}
+		assert.Equal(t, "canary="+want, formatStates(decideAndCheck(t, v)), planned)
+	}
+}

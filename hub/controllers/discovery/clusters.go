@@ -43,12 +43,17 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	}
 	state := clusterState{
 		namespace: request.Namespace, exists: !gone, deleting: !cluster.DeletionTimestamp.IsZero(), selected: c.Clusters.Matches(labels.Set(cluster.Labels)),
-		hasMember: member != nil, discovered: member != nil && member.Labels[v1alpha1.LabelDiscovered] == originCluster,
+	}
+	if member != nil {
+		state.hasMember, state.discovered = true, member.Labels[v1alpha1.LabelDiscovered] == originCluster
+		state.replaced, state.quarantined = isReplaced(member, cluster), member.Spec.Quarantine != nil
 	}
 	switch c.Rules.decide(state) {
 	case actionDelete:
-		ctrl.LoggerFrom(ctx).Info("Cluster was deleted or is no longer selected; deleting its MemberCluster", "member", member.Name)
-		return reconcile.Result{}, deleteMember(ctx, c.client, member)
+		ctrl.LoggerFrom(ctx).Info("Cluster was deleted, was created again or is no longer selected; deleting its MemberCluster", "member", member.Name)
+		return reconcile.Result{}, deleteMember(ctx, c.live, c.client, member)
+	case actionKeep:
+		recordKept(c.events, member, fmt.Sprintf("Cluster %s was deleted, was created again or is no longer selected", request))
 	case actionCreate:
 		return c.createMember(ctx, cluster)
 	case actionRefuse:
@@ -67,6 +72,14 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	return reconcile.Result{}, nil
 }
 
+// isReplaced reports whether a member is a former Cluster of this one's name: it has labels of
+// people that were for that one. A Cluster that is older than its member is no successor: both
+// were restored from a backup, under new UIDs.
+func isReplaced(member *v1alpha1.MemberCluster, cluster *clusterv1.Cluster) bool {
+	recorded := member.Annotations[memberlabels.AnnotationClusterUID]
+	return recorded != "" && cluster.UID != "" && recorded != string(cluster.UID) && !cluster.CreationTimestamp.Before(&member.CreationTimestamp)
+}
+
 // recordCluster records which Cluster a member is, since its labels do not outlive that. While
 // the member leaves, another Cluster may have the name already.
 func recordCluster(member *v1alpha1.MemberCluster, cluster *clusterv1.Cluster) (changed bool) {
@@ -78,10 +91,11 @@ func recordCluster(member *v1alpha1.MemberCluster, cluster *clusterv1.Cluster) (
 }
 
 // memberForCluster returns the MemberCluster whose connection is a Cluster; nil if
-// there is none. Of several, it is the one that this controller created.
+// there is none. Of several, it is the one that this controller created. The others are not
+// copied: their statuses are large, and each change of a member asks.
 func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.NamespacedName) (*v1alpha1.MemberCluster, error) {
 	var all v1alpha1.MemberClusterList
-	if err := c.client.List(ctx, &all); err != nil {
+	if err := c.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MemberClusters: %w", err)
 	}
 	var found *v1alpha1.MemberCluster
@@ -95,7 +109,7 @@ func (c *clusterReconciler) memberForCluster(ctx context.Context, cluster types.
 			found = member
 		}
 	}
-	return found, nil
+	return found.DeepCopy(), nil
 }
 
 // createMember uses the first free name. There is one worker, so that two Clusters with

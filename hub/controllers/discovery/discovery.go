@@ -6,6 +6,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,14 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/api/startup"
@@ -82,7 +86,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	clusterEvents := &trigger.Source[reconcile.Request]{}
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-cluster").
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf)).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf), builder.WithPredicates(exceptStatus)).
 		WatchesRawSource(clusterEvents).
 		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(c); err != nil {
@@ -140,6 +144,15 @@ const (
 	originCluster = memberlabels.OriginCluster
 )
 
+// exceptStatus passes what decides about the member of a Cluster. A status is written often,
+// and each request costs a live read.
+var exceptStatus = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetUID() != after.GetUID() || before.GetGeneration() != after.GetGeneration() ||
+		!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(before.GetAnnotations(), after.GetAnnotations())
+}}
+
 func requestForMember(_ context.Context, member client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: member.GetName()}}}
 }
@@ -153,14 +166,27 @@ func requestForClusterOf(_ context.Context, obj client.Object) []reconcile.Reque
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-func deleteMember(ctx context.Context, c client.Client, member *v1alpha1.MemberCluster) error {
-	if !member.DeletionTimestamp.IsZero() {
+// deleteMember deletes a MemberCluster whose origin is gone, unless it is in quarantine now:
+// that is read live, and the deletion is of what was read. Its end is a change of the
+// MemberCluster, which has it decided again.
+func deleteMember(ctx context.Context, live client.Reader, c client.Client, member *v1alpha1.MemberCluster) error {
+	current := &v1alpha1.MemberCluster{}
+	if err := live.Get(ctx, client.ObjectKeyFromObject(member), current); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if current.UID != member.UID || !current.DeletionTimestamp.IsZero() || current.Spec.Quarantine != nil {
 		return nil
 	}
-	if err := c.Delete(ctx, member, client.Preconditions{UID: &member.UID}); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting MemberCluster %s, whose origin was deleted: %w", member.Name, err)
 	}
 	return nil
+}
+
+// recordKept says why a MemberCluster stays without its origin.
+func recordKept(recorder events.EventRecorder, member *v1alpha1.MemberCluster, gone string) {
+	recorder.Eventf(member, nil, corev1.EventTypeWarning, "KeptInQuarantine", "Discover",
+		"%s, but the member stays, because it is in quarantine: end that, or delete the MemberCluster", gone)
 }
 
 func (r Rules) newMember(name, as string, connection v1alpha1.MemberConnection, origin map[string]string) *v1alpha1.MemberCluster {

@@ -64,6 +64,7 @@ const (
 	actionCreate     action = "create a MemberCluster"
 	actionRefuse     action = "refuse"
 	actionCopyLabels action = "copy labels"
+	actionKeep       action = "keep the MemberCluster in quarantine"
 )
 
 // clusterState is a Cluster with its MemberCluster.
@@ -76,17 +77,26 @@ type clusterState struct {
 	selected bool
 	// hasMember: a MemberCluster names it. discovered: this controller created that one.
 	hasMember, discovered bool
+	// replaced: the MemberCluster is of a Cluster that was deleted and created again since.
+	replaced bool
+	// quarantined: a person has put the member into quarantine.
+	quarantined bool
 }
 
 // decide returns what to do about a Cluster. Invariant: a MemberCluster that this
 // controller did not create is never changed; one that it created keeps its name until
 // its Cluster is gone or no longer selected, whatever the rules have become.
+//
+// Invariant: only a person ends a quarantine. A MemberCluster that is deleted and created
+// again has none, and whoever may label or delete the Cluster could have it so.
 func (r Rules) decide(c clusterState) action {
 	wanted := c.exists && c.selected
 	switch {
 	case c.hasMember && !c.discovered:
 		return actionNone
-	case c.hasMember && !wanted:
+	case c.hasMember && (!wanted || c.replaced) && c.quarantined:
+		return actionKeep
+	case c.hasMember && (!wanted || c.replaced):
 		return actionDelete
 	case c.hasMember:
 		return actionCopyLabels

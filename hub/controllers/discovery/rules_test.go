@@ -27,6 +27,11 @@ func TestDecide(t *testing.T) {
 		"joined, gone":                        {only("team-a"), clusterState{hasMember: true, discovered: true}, actionDelete},
 		"joined, gone, of another namespace":  {only(), clusterState{hasMember: true, discovered: true}, actionDelete},
 		"joined, no longer selected":          {only("team-a"), clusterState{exists: true, hasMember: true, discovered: true}, actionDelete},
+		"joined, created again":               {only("team-a"), clusterState{exists: true, selected: true, hasMember: true, discovered: true, replaced: true}, actionDelete},
+		"in quarantine":                       {only("team-a"), clusterState{exists: true, selected: true, hasMember: true, discovered: true, quarantined: true}, actionCopyLabels},
+		"in quarantine, gone":                 {only("team-a"), clusterState{hasMember: true, discovered: true, quarantined: true}, actionKeep},
+		"in quarantine, no longer selected":   {only("team-a"), clusterState{exists: true, hasMember: true, discovered: true, quarantined: true}, actionKeep},
+		"in quarantine, created again":        {only("team-a"), clusterState{exists: true, selected: true, hasMember: true, discovered: true, replaced: true, quarantined: true}, actionKeep},
 		"a person's member":                   {only("team-a"), clusterState{exists: true, selected: true, hasMember: true}, actionNone},
 		"a person's member, its Cluster gone": {only("team-a"), clusterState{hasMember: true}, actionNone},
 	} {

@@ -120,8 +120,13 @@ func preferCurrent(claimants []metav1.PartialObjectMetadata, member *v1alpha1.Me
 }
 
 // deleteAfterGrace deletes a MemberCluster whose Secret has been missing for
-// DeletionGrace.
+// DeletionGrace. One in quarantine stays, as in Rules.decide.
 func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
+	if member.Spec.Quarantine != nil {
+		delete(s.missingSince, member.Name)
+		recordKept(s.events, member, "The Secret with label "+v1alpha1.LabelMember+" is gone")
+		return reconcile.Result{}, nil
+	}
 	since, known := s.missingSince[member.Name]
 	if !known {
 		since = time.Now()
@@ -140,7 +145,7 @@ func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha
 	}
 	delete(s.missingSince, member.Name)
 	ctrl.LoggerFrom(ctx).Info("Secret of the member was deleted; deleting its MemberCluster", "member", member.Name)
-	return reconcile.Result{}, deleteMember(ctx, s.client, member)
+	return reconcile.Result{}, deleteMember(ctx, s.live, s.client, member)
 }
 
 func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {

@@ -161,7 +161,7 @@ func Decide(s Snapshot, o Options) Decision {
 		d.Wait = s.Issued.RefusedWait(s.Now, o)
 	}
 	if f := s.Failure; f != nil && len(d.IssueWith) > 0 {
-		if wait := f.At.Add(failureDelay(f.Count, o)).Sub(s.Now); wait > 0 {
+		if wait := f.At.Add(FailureDelay(f.Count, o)).Sub(s.Now); wait > 0 {
 			d.IssueWith, d.Wait = nil, wait
 		}
 	}
@@ -201,7 +201,8 @@ func (s *Snapshot) sources(o Options) (all []Source) {
 	return all
 }
 
-func failureDelay(count int, o Options) time.Duration {
+// FailureDelay returns how long to wait after the last of some failures in a row.
+func FailureDelay(count int, o Options) time.Duration {
 	delay := o.RetryFailed
 	for range min(count, 16) - 1 {
 		delay = min(2*delay, maxFailureDelay)

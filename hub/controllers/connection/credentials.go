@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -88,6 +87,9 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 	}
 	token, known := tokenFromSecret(secret, clusterAPIPurpose(member))
 	if !known {
+		if wait := k.failureWait(member, false, time.Now()); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
 		return k.issueFromClusterAPI(ctx, member, secret, false)
 	}
 	k.Problems.setProblem(member.Name, nil)
@@ -102,7 +104,7 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 	}
 	if state.Known && !state.Reachable {
 		if state.Reason == v1alpha1.ReasonUnauthorized {
-			if wait := lifetime.RefusedWait(now, k.rotationOptions()); wait > 0 {
+			if wait := max(lifetime.RefusedWait(now, k.rotationOptions()), k.failureWait(member, true, now)); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
 			return k.issueFromClusterAPI(ctx, member, secret, true)
@@ -111,10 +113,16 @@ func (k *credentialReconciler) reconcileToken(ctx context.Context, member *v1alp
 			return reconcile.Result{}, err
 		}
 	}
-	if wait > 0 {
-		if state.Known && !state.Reachable {
-			wait = min(wait, k.RetryRefused)
+	if state.Known && !state.Reachable {
+		// A member that is down is not asked: its requests would hold the workers, which others
+		// wait for. Its link says when it is back.
+		if wait <= 0 {
+			k.Rotations.setCondition(member, credential.ClusterAPICondition(&lifetime, state.Message))
+			wait = k.RetryRefused
 		}
+		return reconcile.Result{RequeueAfter: min(wait, k.RetryRefused)}, nil
+	}
+	if wait = max(wait, k.failureWait(member, true, now)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	return k.renewToken(ctx, member, secret, token)
@@ -133,6 +141,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 		next, err = k.issueTokenAsAdmin(ctx, member, admin)
 	}
 	if err == nil {
+		k.recordResult(ctx, member, nil, "")
 		next.purpose = clusterAPIPurpose(member)
 		if err := k.writeTokenSecret(ctx, member, secret, next); err != nil {
 			return reconcile.Result{}, err
@@ -153,7 +162,7 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 		reason, message = memberclient.ClassifyError(err)
 	}
 	k.Rotations.setCondition(member, credential.ClusterAPICondition(nil, message))
-	ctrl.LoggerFrom(ctx).Info("Failed to issue a token for the member", "reason", reason, "error", err.Error())
+	k.recordResult(ctx, member, err, "Failed to issue a token for the member; retrying")
 	state, err := k.linkStatus(ctx, member)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -161,14 +170,14 @@ func (k *credentialReconciler) issueFromClusterAPI(ctx context.Context, member *
 	switch {
 	case refused:
 		k.recordWarning(member, "TokenRefused", "The member refused the hub's token, and the hub could not create a new one with Cluster API's kubeconfig: %s", message)
-		return reconcile.Result{RequeueAfter: k.RetryRefused}, nil
+		return reconcile.Result{RequeueAfter: max(k.RetryRefused, k.failureWait(member, true, time.Now()))}, nil
 	case state.Reachable:
 		k.recordWarning(member, "TokenLost", "Secret %s/%s with the hub's token was deleted, and the hub could not create a new one with Cluster API's kubeconfig: %s",
 			k.Namespace, TokenSecretName(member.Name), message)
 	default:
 		k.Problems.setProblem(member.Name, &CredentialProblem{Reason: reason, Message: message})
 	}
-	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
+	return reconcile.Result{RequeueAfter: k.failureWait(member, false, time.Now())}, nil
 }
 
 // linkStatus returns the connection status that the syncing replica reports.
@@ -209,6 +218,7 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
 	next, err := k.issueTokenWith(ctx, member, old.kubeconfig, k.TokenLife)
 	if err == nil {
+		k.recordResult(ctx, member, nil, "")
 		next.purpose = old.purpose
 		return reconcile.Result{}, k.writeTokenSecret(ctx, member, secret, next)
 	}
@@ -218,8 +228,8 @@ func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.
 	lifetime := old.lifetime()
 	_, message := memberclient.ClassifyError(err)
 	k.Rotations.setCondition(member, credential.ClusterAPICondition(&lifetime, message))
-	ctrl.LoggerFrom(ctx).Info("Failed to renew the member's token; retrying", "expires", old.expires, "error", err.Error())
-	return reconcile.Result{RequeueAfter: k.RetryFailed}, nil
+	k.recordResult(ctx, member, err, "Failed to renew the member's token; keeping the current one and retrying")
+	return reconcile.Result{RequeueAfter: k.failureWait(member, true, time.Now())}, nil
 }
 
 func (k *credentialReconciler) deleteTokenSecret(ctx context.Context, secret *corev1.Secret) error {

@@ -126,11 +126,11 @@ func (e *pruneEvaluation) othersMessage() string {
 	return fmt.Sprintf("; %d of them were not created by a plan and need spec.includeOthers", n)
 }
 
-// fail ends an ImagePrune. Clusters undo what they have not deleted.
+// fail ends an ImagePrune. Clusters that are connected undo what they have not deleted.
 func (e *pruneEvaluation) fail(reason, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	if e.isRunning() {
-		message += ". Images that were not deleted yet stay"
+		message += ". Images that were not deleted yet stay" + e.offlineMessage()
 	}
 	e.finish(v1alpha1.ImagePruneFailed, reason, "%s", message)
 }

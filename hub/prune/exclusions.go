@@ -29,7 +29,7 @@ func SelectExclusions(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.Reporte
 	for _, name := range spec.Clusters {
 		inClusters[name] = true
 	}
-	x := exclusionBuilder{images: newNamePatterns(spec.Images), found: map[string]bool{}}
+	x := exclusionBuilder{nameMatcher: newNameMatcher(spec.Images)}
 	for i := range clusters {
 		c := &clusters[i]
 		if len(inClusters) > 0 && !inClusters[c.Cluster] {
@@ -49,7 +49,7 @@ func SelectExclusions(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.Reporte
 		for k := range c.Kept {
 			kept := &c.Kept[k]
 			for _, name := range kept.Images {
-				if x.matches(name) && x.images.exact[name] {
+				if x.matches(name) && x.patterns.exact[name] {
 					x.add(c.Cluster, name, string(kept.Reason), keptMessage(kept))
 				}
 			}
@@ -77,33 +77,9 @@ func keptMessage(kept *v1alpha1.KeptImages) string {
 
 // exclusionBuilder collects Exclusions.
 type exclusionBuilder struct {
-	images *namePatterns
-	// found are the names and patterns of the spec that match an image of the report.
-	found           map[string]bool
-	matched         map[string]bool // by image name: most names occur in many clusters
+	*nameMatcher
 	unknownClusters int
 	list            []v1alpha1.TargetSummary
-}
-
-// matches reports whether the spec names an image, and marks what names it as found.
-func (x *exclusionBuilder) matches(name string) bool {
-	if matches, known := x.matched[name]; known {
-		return matches
-	}
-	matches := x.images.exact[name]
-	if matches {
-		x.found[name] = true
-	}
-	for _, glob := range x.images.globs {
-		if matchesGlob(glob, name) {
-			x.found[glob], matches = true, true
-		}
-	}
-	if x.matched == nil {
-		x.matched = map[string]bool{}
-	}
-	x.matched[name] = matches
-	return matches
 }
 
 func (x *exclusionBuilder) add(cluster, image, reason, message string) {

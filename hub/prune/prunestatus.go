@@ -53,6 +53,33 @@ func (e *pruneEvaluation) newCondition(conditionType string, holds bool) metav1.
 	return newCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
 }
 
+// offlineMessage names the clusters that may delete images although nothing asks for it any more:
+// they are offline, and what they have accepted ends with their undo windows.
+func (e *pruneEvaluation) offlineMessage() string {
+	const text = ", but a cluster that is offline deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
+	if !e.TargetsLoaded {
+		return text
+	}
+	var clusters []string
+	for i := range e.Targets {
+		t := &e.Targets[i]
+		member := e.Members[t.Cluster]
+		if n := len(clusters); n > 0 && clusters[n-1] == t.Cluster {
+			continue
+		}
+		if !member.Offline || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
+			continue
+		}
+		if reported, found := e.Reported(*t); !found || !isFinal(reported.State) {
+			clusters = append(clusters, t.Cluster)
+		}
+	}
+	if len(clusters) == 0 {
+		return ""
+	}
+	return text + ": " + joinFirst(clusters)
+}
+
 // progressMessage says what an ImagePrune waits for.
 func (e *pruneEvaluation) progressMessage(waiting waitingClusters, deadline time.Time) string {
 	counts := &e.status.Targets

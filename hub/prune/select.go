@@ -57,6 +57,43 @@ func matchesGlob(pattern, name string) bool {
 	return err == nil && matches
 }
 
+// nameMatcher matches names as namePatterns do, each name once: most occur in many clusters, and
+// each costs all patterns.
+type nameMatcher struct {
+	patterns *namePatterns
+	byName   map[string]bool
+	// found are the names and patterns that have matched a name.
+	found       map[string]bool
+	matchesGlob func(pattern, name string) bool
+}
+
+func newNameMatcher(list []string) *nameMatcher {
+	return &nameMatcher{patterns: newNamePatterns(list), byName: map[string]bool{}, found: map[string]bool{}, matchesGlob: matchesGlob}
+}
+
+func (m *nameMatcher) matches(name string) bool {
+	if m.patterns == nil {
+		return true
+	}
+	matches, known := m.byName[name]
+	if known {
+		return matches
+	}
+	if matches = m.patterns.exact[name]; matches {
+		m.found[name] = true
+	}
+	for _, glob := range m.patterns.globs {
+		if matches && m.found[glob] {
+			continue
+		}
+		if m.matchesGlob(glob, name) {
+			m.found[glob], matches = true, true
+		}
+	}
+	m.byName[name] = matches
+	return matches
+}
+
 // Target is an image to prune in one cluster.
 type Target struct {
 	Cluster    string
@@ -67,12 +104,15 @@ type Target struct {
 // SelectTargets returns the candidates of a report that an ImagePrune selects, by
 // cluster, namespace and name, each image of a cluster once.
 func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCluster) []Target {
+	return selectTargets(spec, newNameMatcher(spec.Images), clusters)
+}
+
+// selectTargets is SelectTargets with a matcher of spec.images.
+func selectTargets(spec *v1alpha1.ImagePruneSpec, images *nameMatcher, clusters []v1alpha1.ReportedCluster) []Target {
 	inClusters := make(map[string]bool, len(spec.Clusters))
 	for _, name := range spec.Clusters {
 		inClusters[name] = true
 	}
-	images := newNamePatterns(spec.Images)
-	matched := map[string]bool{} // by image name: most names occur in many clusters
 	var targets []Target
 	for i := range clusters {
 		c := &clusters[i]
@@ -84,11 +124,7 @@ func SelectTargets(spec *v1alpha1.ImagePruneSpec, clusters []v1alpha1.ReportedCl
 			if candidate.Origin != v1alpha1.OriginPlan && !spec.IncludeOthers {
 				continue
 			}
-			name := candidate.Namespace + "/" + candidate.Name
-			if _, ok := matched[name]; !ok {
-				matched[name] = images.matches(name)
-			}
-			if matched[name] {
+			if images.matches(candidate.Namespace + "/" + candidate.Name) {
 				targets = append(targets, Target{Cluster: c.Cluster, ClusterUID: c.ClusterUID, PruneCandidate: *candidate.DeepCopy()})
 			}
 		}

@@ -31,7 +31,7 @@ type Selection struct {
 	clusters map[string]int
 	// made by people, and left out.
 	leftOut v1alpha1.PruneTotal
-	matched map[string]bool
+	images  *nameMatcher
 	// answered are the clusters that the report knows.
 	answered map[string]bool
 }
@@ -41,7 +41,7 @@ type Selection struct {
 func NewSelection(now time.Time, by readapi.PruneBy, spec v1alpha1.ImagePruneSpec) *Selection {
 	return &Selection{
 		now: now, by: by, spec: spec, total: group{clusters: map[string]bool{}},
-		groups: map[string]*group{}, clusters: map[string]int{}, matched: map[string]bool{}, answered: map[string]bool{},
+		groups: map[string]*group{}, clusters: map[string]int{}, images: newNameMatcher(spec.Images), answered: map[string]bool{},
 	}
 }
 
@@ -54,13 +54,7 @@ func (s *Selection) Add(parts []v1alpha1.ReportedCluster) {
 	}
 	all := s.spec
 	all.IncludeOthers = true
-	for _, target := range SelectTargets(&all, parts) {
-		name := target.Namespace + "/" + target.Name
-		for _, pattern := range s.spec.Images {
-			if matchesGlob(pattern, name) {
-				s.matched[pattern] = true
-			}
-		}
+	for _, target := range selectTargets(&all, s.images, parts) {
 		if target.Origin != v1alpha1.OriginPlan && !s.spec.IncludeOthers {
 			s.leftOut.Count++
 			s.leftOut.Bytes += target.Bytes
@@ -175,7 +169,7 @@ func rankAge(order map[string]int, name string) int {
 func (s *Selection) Absences() []string {
 	var absent []string
 	for _, pattern := range s.spec.Images {
-		if !s.matched[pattern] {
+		if !s.images.found[pattern] {
 			absent = append(absent, fmt.Sprintf("no candidate is named %s", pattern))
 		}
 	}

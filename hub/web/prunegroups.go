@@ -92,6 +92,10 @@ func (a *API) groupPruneRows(request *http.Request) (any, error) {
 	now := a.now()
 	selection, digester := prune.NewSelection(now, q.by, q.spec), prune.NewDigester(report.UID)
 	for n := range int(report.Status.Pages) {
+		// The few groupings that run at a time must not be those of clients that left.
+		if err := request.Context().Err(); err != nil {
+			return nil, err
+		}
 		page, err := a.readPage(request.Context(), report, n)
 		if err != nil {
 			return nil, err

@@ -181,3 +181,12 @@ func TestPruneReportsNewestFirst(t *testing.T) {
 		assert.Equal(t, want, strings.Join(names, " "))
 	}
 }
+
+// One that is grouped for a client that left holds up the others.
+func TestPruneGroupsEndWithTheirRequest(t *testing.T) {
+	api, _ := newPruneAPI(t, newStoredReport("spring", groupedPages())...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := api.groupPruneRows(httptest.NewRequestWithContext(ctx, http.MethodGet, "/fleet/v1/prunereports/groups?report=spring", nil))
+	require.ErrorIs(t, err, context.Canceled)
+}

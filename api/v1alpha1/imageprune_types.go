@@ -10,6 +10,7 @@ import (
 // PruneReportRef names a PruneReport as it was reviewed.
 type PruneReportRef struct {
 	// name of the PruneReport.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="no PruneReport can have this name: it must consist of a-z, 0-9, - and ., as in cleanup-2026-01"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required

@@ -12,6 +12,7 @@ const MemberNamespacePrefix = "ot-member-"
 // SecretKeyRef names one key of a Secret in the hub's namespace.
 type SecretKeyRef struct {
 	// name of the Secret.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a Secret: a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
@@ -26,11 +27,13 @@ type SecretKeyRef struct {
 // ClusterAPIRef names a Cluster of Cluster API on the hub's API server.
 type ClusterAPIRef struct {
 	// namespace of the Cluster.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be the name of a namespace"
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +required
 	Namespace string `json:"namespace"`
 	// name of the Cluster.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be that of a Cluster: a-z, 0-9, - and ., with a letter or digit at both ends"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:MinLength=1
 	// +required
@@ -101,6 +104,7 @@ type MemberClusterSpec struct {
 	// +optional
 	Quarantine *MemberQuarantine `json:"quarantine,omitempty"`
 	// agentNamespace is the namespace of ot-agent in the member. Default: ot-agent.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="agentNamespace must be the name of a namespace"
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:default=ot-agent

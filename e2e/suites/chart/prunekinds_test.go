@@ -199,6 +199,7 @@ func TestInvalidReportsAndPrunesAreRejected(t *testing.T) {
 		"a cluster of no name":             {newOwnPrune(t, map[string]any{"clusters": []any{""}}), "spec.clusters[0] in body should be at least 1 chars long"},
 		"a cluster of a long name":         {newOwnPrune(t, map[string]any{"clusters": []any{strings.Repeat("c", 54)}}), tooLong},
 		"a cluster twice":                  {newOwnPrune(t, map[string]any{"clusters": []any{"oslo", "oslo"}}), "Duplicate value"},
+		"a report's name that is a path":   {newOwnPrune(t, map[string]any{"reportRef.name": "../weekly"}), "no PruneReport can have this name"},
 		"a window without a unit":          {newOwnPrune(t, map[string]any{"undoWindow": "24"}), badUndoWindow},
 		"a window below zero":              {newOwnPrune(t, map[string]any{"undoWindow": "-1h"}), badUndoWindow},
 		"a window of nothing":              {newOwnPrune(t, map[string]any{"undoWindow": ""}), badUndoWindow},

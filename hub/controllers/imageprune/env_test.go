@@ -3,10 +3,12 @@ package imageprune
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +35,8 @@ type cluster struct {
 	t     *testing.T
 	roots *fakeRoots
 	// refuseStatus fails the status writes of ImagePrunes, refusePages the reads of
-	// PruneReportPages.
-	refuseStatus, refusePages bool
+	// PruneReportPages, refuseReports those of PruneReports.
+	refuseStatus, refusePages, refuseReports bool
 }
 
 // fakeRoots are the report roots of the members, by the cluster that reports.
@@ -61,7 +63,12 @@ func newCluster(t *testing.T, members ...string) *cluster {
 		WithStatusSubresource(&v1alpha1.MemberCluster{}, &v1alpha1.PruneReport{}, &v1alpha1.ImagePrune{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, from client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-				if _, ok := o.(*v1alpha1.PruneReportPage); ok && c.refusePages {
+				if problems := path.IsValidPathSegmentName(key.Name); len(problems) > 0 {
+					return fmt.Errorf("invalid resource name %q: %v", key.Name, problems) // as client-go does
+				}
+				_, isPage := o.(*v1alpha1.PruneReportPage)
+				_, isReport := o.(*v1alpha1.PruneReport)
+				if isPage && c.refusePages || isReport && c.refuseReports {
 					return errRefused
 				}
 				return from.Get(ctx, key, o, options...)

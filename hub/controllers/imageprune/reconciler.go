@@ -80,11 +80,29 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (after time.Dur
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("reading ImagePrune %s: %w", name, err)
-	case !stored.DeletionTimestamp.IsZero() || stored.Status.Phase.IsFinal():
+	case !stored.DeletionTimestamp.IsZero():
 		r.withdrawRequests(name, countsAsSeen)
 		return 0, nil
+	case stored.Status.Phase.IsFinal():
+		r.withdrawRequests(name, countsAsSeen)
+		return r.observeLateUndo(ctx, stored)
 	}
 	return r.reconcileActive(ctx, stored, countsAsSeen)
+}
+
+// observeLateUndo stores the generation of an ImagePrune that was changed after its end, or
+// tools would wait for that without end. Such a change can only be an undo.
+func (r *Reconciler) observeLateUndo(ctx context.Context, stored *v1alpha1.ImagePrune) (after time.Duration, err error) {
+	observed := stored.Status.ObservedGeneration
+	d := prune.Decide(prune.PruneView{Now: time.Now(), Prune: stored})
+	if wait, err := r.updateStatus(ctx, stored, &d.Status); wait > 0 || err != nil {
+		return wait, err
+	}
+	if stored.Spec.Undo && stored.Status.Phase != v1alpha1.ImagePruneUndone && stored.Status.ObservedGeneration != observed {
+		r.Events.Eventf(stored, nil, corev1.EventTypeWarning, "UndoTooLate", "Prune",
+			"spec.undo was set after the ImagePrune was %s, and undoes nothing: what was deleted is deleted", stored.Status.Phase)
+	}
+	return 0, nil
 }
 
 func (r *Reconciler) withdrawRequests(name string, countsAsSeen bool) {
@@ -105,21 +123,23 @@ func (r *Reconciler) markSeen(name string, countsAsSeen bool) {
 // reconcileActive starts an ImagePrune, or continues it until it has ended: gather,
 // decide, request, write the status.
 func (r *Reconciler) reconcileActive(ctx context.Context, stored *v1alpha1.ImagePrune, countsAsSeen bool) (after time.Duration, err error) {
-	if !r.Roots.HasSynced() {
-		return startupRetryDelay, nil // a report that is not read yet would look like no answer
-	}
 	wasRunning := isRunning(stored)
 	if !wasRunning {
 		// Requests under its name are those of one that was deleted, and made again since.
 		r.Tracker.RemovePrune(stored.Name)
+		// Invariant: it requests nothing until Running is stored, so it counts as seen whatever
+		// fails below. Otherwise one ImagePrune that keeps failing holds back all requests.
+		r.markSeen(stored.Name, countsAsSeen)
+	}
+	if !r.Roots.HasSynced() {
+		return startupRetryDelay, nil // a report that is not read yet would look like no answer
 	}
 	v, d, err := r.gatherAndDecide(ctx, stored)
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case !wasRunning:
-		r.markSeen(stored.Name, countsAsSeen)
+	case !wasRunning: // it is seen already
 	case d.Status.Phase.IsFinal():
 		// It requests nothing new, and counts as seen only once its end is stored.
 	default:

@@ -84,20 +84,11 @@ func (p *Policy) OverrideUses(members []Member) []readapi.PolicyOverride {
 		uses[i], decides[i] = readapi.PolicyOverride{Source: p.overrides[i].source}, map[string]int{}
 	}
 	for _, m := range members {
-		by := map[string]int{}
-		for _, named := range []bool{false, true} {
-			for i := range p.overrides {
-				o := &p.overrides[i]
-				if (o.cluster != "") != named || !o.matches(m) {
-					continue
-				}
-				uses[i].Members++
-				for key := range o.values {
-					by[key] = i
-				}
-			}
+		_, deciding, applied := p.mergeOverrides(m)
+		for _, i := range applied {
+			uses[i].Members++
 		}
-		for key, i := range by {
+		for key, i := range deciding {
 			decides[i][key]++
 		}
 	}

@@ -120,3 +120,16 @@ func TestOverrideUses(t *testing.T) {
 	require.Empty(t, errs)
 	assert.Equal(t, "8", data["concurrency"])
 }
+
+// An override by name that sets the concurrency drops the windows of those by selector.
+func TestOverrideUsesOfWindows(t *testing.T) {
+	p, _, errs := policy.ParsePolicy(map[string]string{"overrides": `
+- {selector: {matchLabels: {edge: "true"}}, windows: [{cron: "0 22 * * *", duration: 8h, concurrency: 16}]}
+- {cluster: bergen, concurrency: 0}`})
+	require.Empty(t, errs)
+	edge := map[string]string{"edge": "true"}
+	uses := p.OverrideUses([]policy.Member{{Name: "bergen", Labels: edge}, {Name: "oslo", Labels: edge}})
+	require.Len(t, uses[0].Keys, 1)
+	assert.Equal(t, 2, uses[0].Members)
+	assert.Equal(t, 1, uses[0].Keys[0].Members)
+}

@@ -176,7 +176,23 @@ func (p *Policy) resolveKeys(m Member) (data map[string]string, source string) {
 // applyOverrides returns the keys that are set for a member, the source of each that an
 // override sets, and the overrides that apply.
 func (p *Policy) applyOverrides(m Member) (data, by map[string]string, applying []string) {
-	data, by = mergeMaps(p.defaults, nil), map[string]string{}
+	data, deciding, applied := p.mergeOverrides(m)
+	by = make(map[string]string, len(deciding))
+	for key, i := range deciding {
+		by[key] = p.overrides[i].source
+	}
+	for _, i := range applied {
+		if source := p.overrides[i].source; !slices.Contains(applying, source) {
+			applying = append(applying, source)
+		}
+	}
+	return data, by, applying
+}
+
+// mergeOverrides returns the keys that are set for a member, which override decides each that
+// one sets, and which overrides apply, in that order.
+func (p *Policy) mergeOverrides(m Member) (data map[string]string, deciding map[string]int, applied []int) {
+	data, deciding = mergeMaps(p.defaults, nil), map[string]int{}
 	for _, named := range []bool{false, true} {
 		set := map[string]bool{}
 		for i := range p.overrides {
@@ -184,21 +200,19 @@ func (p *Policy) applyOverrides(m Member) (data, by map[string]string, applying 
 			if (o.cluster != "") != named || !o.matches(m) {
 				continue
 			}
+			applied = append(applied, i)
 			for key, text := range o.values {
-				data[key], by[key], set[key] = text, o.source, true
-			}
-			if !slices.Contains(applying, o.source) {
-				applying = append(applying, o.source)
+				data[key], deciding[key], set[key] = text, i, true
 			}
 		}
 		// Invariant: windows for more members never replace the concurrency of an override: a
 		// member that one pauses stays paused.
 		if set[apipolicy.KeyConcurrency] && !set[apipolicy.KeyWindows] {
 			delete(data, apipolicy.KeyWindows)
-			delete(by, apipolicy.KeyWindows)
+			delete(deciding, apipolicy.KeyWindows)
 		}
 	}
-	return data, by, applying
+	return data, deciding, applied
 }
 
 // joinSources names as many sources as maxSourceLength allows.

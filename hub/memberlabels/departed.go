@@ -92,7 +92,7 @@ func Forget(data map[string]string, member *v1alpha1.MemberCluster) (changed boo
 }
 
 // Restore adds the labels that a member had when it left and does not have now, and returns
-// them. Labels that people have written into the ConfigMap are checked: the API server would
+// them; nil where what is stored is not for the member, or has expired. Labels that people have written into the ConfigMap are checked: the API server would
 // refuse the MemberCluster with them.
 func Restore(data map[string]string, member *v1alpha1.MemberCluster, now time.Time) (restored map[string]string) {
 	stored := parse(data[member.Name])

@@ -33,8 +33,8 @@ func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.Member
 	if live.UID != member.UID {
 		return nil
 	}
-	now := time.Now()
-	err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, now) })
+	now, leftAt := time.Now(), apiServerTime(live.DeletionTimestamp)
+	err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Remember(data, live, leftAt) })
 	if err == nil || trigger.IsConflict(err) || now.Before(r.ensureCleanUp(member, now, false).until) {
 		return err
 	}
@@ -50,12 +50,24 @@ func (r *Reconciler) restoreLabels(ctx context.Context, member *v1alpha1.MemberC
 	if err != nil {
 		return nil, err
 	}
-	return memberlabels.Restore(store.Data, member, time.Now()), nil
+	return memberlabels.Restore(store.Data, member, apiServerTime(&member.CreationTimestamp)), nil
+}
+
+// apiServerTime returns when an object was created or deleted. By the clock of a hub that is ahead,
+// the labels of all departed members would have expired, and would be dropped.
+func apiServerTime(at *metav1.Time) time.Time {
+	if at.IsZero() {
+		return time.Now()
+	}
+	return at.Time
 }
 
 // confirmRestored says which labels a member has got back, and forgets them. Labels that
-// people remove from now on stay away.
+// people remove from now on stay away. What is not for the member stays: restored is nil.
 func (r *Reconciler) confirmRestored(ctx context.Context, member *v1alpha1.MemberCluster, restored map[string]string) {
+	if restored == nil {
+		return
+	}
 	if len(restored) > 0 {
 		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "LabelsRestored", "Join",
 			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: %s", member.Name, listLabels(restored), shellword.FormatCommand("kubectl label membercluster %s <key>-", member.Name))

@@ -82,3 +82,37 @@ func TestOtherClusterLeavesLabelsStored(t *testing.T) {
 	assert.Equal(t, map[string]string{"edge": "true"}, joins(v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{}}))
 	assert.Empty(t, joins(v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{}}), "what was given back is forgotten")
 }
+
+// Whether labels have expired is a matter of the API server's clock: that of a hub may be months
+// ahead.
+func TestLabelsOutliveTheHubsClock(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	longAgo := metav1.NewTime(time.Now().Add(-90 * 24 * time.Hour).Truncate(time.Second)) // by the hub's clock
+	leaving := func(name string) *v1alpha1.MemberCluster {
+		return &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: uid, Labels: map[string]string{"edge": "true"}, DeletionTimestamp: &longAgo, Finalizers: []string{v1alpha1.FinalizerMember},
+		}}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(leaving("frankfurt"), leaving("bergen")).Build()
+	r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Namespace: "ot-hub"}
+	require.NoError(t, r.rememberLabels(t.Context(), leaving("frankfurt")))
+	require.NoError(t, r.rememberLabels(t.Context(), leaving("bergen")))
+	for name, tt := range map[string]struct {
+		createdAt time.Time
+		want      map[string]string
+	}{
+		"frankfurt": {longAgo.Add(time.Hour), map[string]string{"edge": "true"}},
+		"bergen":    {longAgo.Add(31 * 24 * time.Hour), nil},
+	} {
+		member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(tt.createdAt)}}
+		restored, err := r.restoreLabels(t.Context(), member)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, restored, name)
+		r.confirmRestored(t.Context(), member, restored)
+	}
+	store, err := r.getLabelStore(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, store.Data, "bergen", "only what was given back is forgotten")
+	assert.NotContains(t, store.Data, "frankfurt")
+}

@@ -45,7 +45,9 @@ type PolicyInForce struct {
 	// Accepted: the current ConfigMap is in force. Refused: it is missing or invalid. Neither
 	// while it has not been read. Message explains it.
 	Accepted, Refused bool
-	Message           string
+	// Contradicted: it is in force, and not valid for all members.
+	Contradicted bool
+	Message      string
 	// Now by the hub's clock, which windows go by.
 	Now time.Time
 }
@@ -245,6 +247,9 @@ func findAttention(f *Fleet) (all readapi.AttentionSummary) {
 	var items []readapi.Attention
 	if f.Policy.Refused {
 		items = append(items, readapi.Attention{Kind: "ConfigMap", Name: "policy", Reason: "Refused", Message: shorten(f.Policy.Message)})
+	}
+	if f.Policy.Contradicted {
+		items = append(items, readapi.Attention{Kind: "ConfigMap", Name: "policy", Reason: "PolicyContradicted", Message: shorten(f.Policy.Message)})
 	}
 	for i := range f.Images {
 		img := &f.Images[i]

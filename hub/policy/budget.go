@@ -245,10 +245,7 @@ func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
 	}
 	sum := int64(0)
 	for _, m := range members {
-		set, _ := p.resolveKeys(m)
-		if n, err := parseIntInRange(set[apipolicy.KeySafeConcurrency], 0, v1alpha1.MaxSlots); err == nil {
-			sum += int64(n)
-		}
+		sum += p.safeShare(m)
 	}
 	least, where := p.leastFleetConcurrency(), ""
 	if least < p.budget.Concurrency {
@@ -260,6 +257,25 @@ func (p *Policy) validateSafeShares(members []Member) []apipolicy.KeyError {
 		return nil
 	}
 	return []apipolicy.KeyError{{Key: apipolicy.KeySafeConcurrency, Message: fmt.Sprintf("the safe shares of all %d members are %d together, which is more than fleetConcurrency, %d%s", len(members), sum, least, where)}}
+}
+
+func (p *Policy) safeShare(m Member) int64 {
+	set, _ := p.resolveKeys(m)
+	n, err := parseIntInRange(set[apipolicy.KeySafeConcurrency], 0, v1alpha1.MaxSlots)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
+// raisesSafeShares reports whether a member gets a larger safe share than by the policy in force,
+// or the fleet a smaller budget. A share that moves from one member to another counts: until the
+// other knows, both use it.
+func (p *Policy) raisesSafeShares(inForce *Policy, members []Member) bool {
+	if p.budget == nil || inForce.budget == nil || p.leastFleetConcurrency() < inForce.leastFleetConcurrency() {
+		return true
+	}
+	return slices.ContainsFunc(members, func(m Member) bool { return p.safeShare(m) > inForce.safeShare(m) })
 }
 
 // describeBudgetChange describes what changes of the fleet-wide budget; empty for

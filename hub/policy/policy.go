@@ -243,6 +243,36 @@ func (p *Policy) ValidateMembers(members []Member) []apipolicy.KeyError {
 	return errs
 }
 
+// ValidateChange divides the errors of ValidateMembers: standing ones has the policy in force as
+// well, for these members, and this one makes none of them worse. They are no reason to refuse
+// it: members join and get other labels, and an edit that pauses the fleet must not wait for them.
+//
+// Invariant: a policy that takes the place of another never adds to what safe shares exceed the
+// fleet's budget by.
+func (p *Policy) ValidateChange(inForce *Policy, members []Member) (errs, standing []apipolicy.KeyError) {
+	errs = p.ValidateMembers(members)
+	if inForce == nil || len(errs) == 0 {
+		return errs, nil
+	}
+	before := keysOf(inForce.ValidateMembers(members))
+	raises := p.raisesSafeShares(inForce, members)
+	for _, e := range errs {
+		if before[e.Key] && (e.Key != apipolicy.KeySafeConcurrency || !raises) {
+			standing = append(standing, e)
+		}
+	}
+	isStanding := keysOf(standing)
+	return slices.DeleteFunc(errs, func(e apipolicy.KeyError) bool { return isStanding[e.Key] }), standing
+}
+
+func keysOf(errs []apipolicy.KeyError) map[string]bool {
+	keys := make(map[string]bool, len(errs))
+	for _, e := range errs {
+		keys[e.Key] = true
+	}
+	return keys
+}
+
 // maxErrors is how many errors FormatErrors names.
 const maxErrors = 5
 

@@ -97,10 +97,14 @@ func Compare(now, then *Policy, members []Member, at time.Time) Comparison {
 	nowPolicies, thenPolicies := parsedPolicies{}, parsedPolicies{}
 	for _, m := range members {
 		before := map[string]string{}
+		var standing []apipolicy.KeyError
 		if now != nil {
-			before, _, _ = nowPolicies.forMember(now, m) // without a valid policy there is nothing to compare
+			before, _, standing = nowPolicies.forMember(now, m) // without a valid policy there is nothing to compare
 		}
 		after, source, errs := thenPolicies.forMember(then, m)
+		if known := keysOf(standing); len(errs) > 0 && !slices.ContainsFunc(errs, func(e apipolicy.KeyError) bool { return !known[e.Key] }) {
+			continue // it has no policy either way: see ValidateChange
+		}
 		if len(errs) > 0 {
 			c.Refused = append(c.Refused, apipolicy.KeyError{Key: m.Name, Message: FormatErrors(errs) + " (" + source + ")"})
 			continue
@@ -128,7 +132,9 @@ func Compare(now, then *Policy, members []Member, at time.Time) Comparison {
 			c.Changed = append(c.Changed, changed)
 		}
 	}
-	c.OverBudget = then.validateSafeShares(members)
+	if now == nil || len(now.validateSafeShares(members)) == 0 || then.raisesSafeShares(now, members) {
+		c.OverBudget = then.validateSafeShares(members)
+	}
 	c.BudgetChange, c.FleetWindows = describeBudgetChange(now, then), then.describeFleetWindows(at)
 	c.Unmatched = then.unmatchedOverrides(members)
 	return c

@@ -24,6 +24,8 @@ type State struct {
 	Refused bool
 	// Errors are why the current ConfigMap is not in force.
 	Errors []apipolicy.KeyError
+	// Standing are what of the policy in force is not valid for the members that there are now.
+	Standing []apipolicy.KeyError
 	// Message describes the state for people.
 	Message string
 }

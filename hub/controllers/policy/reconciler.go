@@ -70,7 +70,9 @@ type evaluation struct {
 	policy  *policy.Policy
 	unknown []string
 	errs    []apipolicy.KeyError
-	missing bool
+	// standing are errors of members that the policy in force has as well.
+	standing []apipolicy.KeyError
+	missing  bool
 }
 
 // objectVersion is a version of the ConfigMap; empty if there is none.
@@ -104,23 +106,24 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := evaluate(cm, members)
+	var last *policy.Policy
+	if stored.Name != "" {
+		last, _, _ = policy.ParsePolicy(stored.Data) // nil where it is invalid
+	}
+	next := evaluate(cm, last, members)
 	next.version = versionOf(cm)
 	// The policy is stored before anything is planned by it: a hub that restarts beside
 	// an invalid ConfigMap must not fall behind what members have.
 	if err := r.storeInForce(ctx, stored, next); err != nil {
 		return err
 	}
-	state := State{Known: true, Policy: next.policy, Errors: next.errs, Message: r.describe(next)}
+	state := State{Known: true, Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
 	if state.Policy == nil {
-		state.Refused = true
-		if last, _, errs := policy.ParsePolicy(stored.Data); len(errs) == 0 && stored.Name != "" {
-			state.Policy = last
-		}
+		state.Refused, state.Policy = true, last
 		state.Message += describeFallback(state.Policy)
 	}
 	r.recordChange(ctx, cm, next, state)
-	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !equality.Semantic.DeepEqual(r.last.errs, next.errs) || r.last.missing != next.missing {
+	if !r.evaluated || !equality.Semantic.DeepEqual(r.last.data, next.data) || !next.hasErrorsOf(r.last) || r.last.missing != next.missing {
 		r.InForce.publish(state)
 	}
 	r.last, r.evaluated = next, true
@@ -163,14 +166,20 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	return members, nil
 }
 
-// evaluate parses a ConfigMap and validates it for every member.
-func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
+func (e evaluation) hasErrorsOf(other evaluation) bool {
+	return equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
+}
+
+// evaluate parses a ConfigMap and validates it for every member, beside the policy in force, nil
+// for none.
+func evaluate(cm *corev1.ConfigMap, inForce *policy.Policy, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}
 	}
 	parsed, unknown, errs := policy.ParsePolicy(cm.Data)
+	var standing []apipolicy.KeyError
 	if errs = append(errs, apipolicy.BinaryErrors(cm.BinaryData)...); len(errs) == 0 {
-		errs = parsed.ValidateMembers(members)
+		errs, standing = parsed.ValidateChange(inForce, members)
 	}
 	if len(errs) > 0 {
 		return evaluation{unknown: unknown, errs: errs}
@@ -179,7 +188,7 @@ func evaluate(cm *corev1.ConfigMap, members []policy.Member) evaluation {
 	if data == nil {
 		data = map[string]string{}
 	}
-	return evaluation{data: data, policy: parsed, unknown: unknown}
+	return evaluation{data: data, policy: parsed, unknown: unknown, standing: standing}
 }
 
 // getInForce reads the last policy in force; its name is empty if there was none.
@@ -236,6 +245,8 @@ func (r *Reconciler) describe(next evaluation) string {
 		return fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
+	case len(next.standing) > 0:
+		return fmt.Sprintf("in force, but not as it says for all members: %s. Correct the policy, or the labels of these members", policy.FormatErrors(next.standing))
 	case len(next.unknown) > 0:
 		return fmt.Sprintf("in force; unknown keys are ignored: %s (known keys: %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
 	default:
@@ -257,13 +268,16 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 		keys[i] = e.Key
 	}
 	r.Metrics.SetPolicyValid(next.policy != nil, keys)
-	if cm == nil || r.evaluated && equality.Semantic.DeepEqual(r.last.errs, next.errs) {
+	if cm == nil || r.evaluated && next.hasErrorsOf(r.last) {
 		return
 	}
 	switch {
 	case len(next.errs) > 0:
 		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; what it changes does not apply", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
+	case len(next.standing) > 0:
+		log.FromContext(ctx).Info("The fleet's policy in force is not valid for all members", "error", state.Message)
+		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyContradicted", "ReadPolicy", "%s", state.Message)
 	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)
 	}
@@ -285,7 +299,7 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if err != nil {
 		return err
 	}
-	next := evaluate(cm, members)
+	next := evaluate(cm, state.Policy, members)
 	answer := ""
 	if len(next.errs) > 0 {
 		answer = "would be refused: " + policy.FormatErrors(next.errs)

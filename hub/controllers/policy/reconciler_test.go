@@ -129,3 +129,50 @@ func TestRefusedPolicyIsSaid(t *testing.T) {
 	assert.True(t, state.Refused)
 	assert.Contains(t, state.Message, "does not exist: create it")
 }
+
+// A member that joins, or gets a label, makes the policy in force no other one: it is not refused,
+// and an edit that pauses the fleet comes into force.
+func TestMembersDoNotRefuseThePolicyInForce(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	cm := newPolicyConfigMap("u", "20", "2")
+	cm.Data["fleetConcurrency"], cm.Data["safeConcurrency"] = "1", "1"
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cm, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bergen"}}).Build()
+	recorder := events.NewFakeRecorder(8)
+	r := &Reconciler{
+		Client: c, Live: c, Events: recorder, Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey,
+	}
+	reconcile := func() State {
+		t.Helper()
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
+		require.NoError(t, err)
+		return r.InForce.Current()
+	}
+	assert.Empty(t, reconcile().Standing)
+	require.NoError(t, c.Create(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "oslo"}}))
+	for range 2 {
+		state := reconcile()
+		assert.False(t, state.Refused)
+		assert.Len(t, state.Standing, 1)
+		assert.Contains(t, state.Message, "in force, but not as it says for all members: safeConcurrency: the safe shares of all 2 members are 2 together")
+	}
+	require.Len(t, recorder.Events, 1)
+	assert.Contains(t, <-recorder.Events, "PolicyContradicted")
+
+	change := func(key, value string) {
+		t.Helper()
+		current := &corev1.ConfigMap{}
+		require.NoError(t, c.Get(t.Context(), policyKey, current))
+		current.Data[key] = value
+		require.NoError(t, c.Update(t.Context(), current))
+	}
+	change("concurrency", "0")
+	state := reconcile()
+	assert.False(t, state.Refused)
+	written, _, errs := state.Policy.ForMember("oslo", nil)
+	require.Empty(t, errs)
+	assert.Equal(t, "0", written["concurrency"])
+	change("safeConcurrency", "2")
+	assert.True(t, reconcile().Refused, "it makes what is wrong worse")
+}

@@ -249,7 +249,14 @@ func TestDiscoveryOfSecrets(t *testing.T) {
 	}))
 	awaitMember(t, "munich", func(m *v1alpha1.MemberCluster) bool { return m.Spec.Connection.KubeconfigSecretRef != nil })
 
+	// Only a person ends a quarantine.
 	require.NoError(t, hubPlane.Delete(t.Context(), second))
+	awaitEvent(t, "munich", "KeptInQuarantine", "the member stays, because it is in quarantine")
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		m := awaitMember(t, "munich", exists)
+		m.Spec.Quarantine = nil
+		return hubPlane.Update(t.Context(), m)
+	}))
 	awaitMemberGone(t, "munich")
 
 	// MemberClusters that people created stay.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -68,7 +68,7 @@ var adminMapper = func() meta.RESTMapper {
 func readClusterAPIKubeconfig(ctx context.Context, live client.Reader, member *v1alpha1.MemberCluster) ([]byte, error) {
 	ref := member.Spec.Connection.ClusterAPI
 	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name + "-kubeconfig"}
-	if len(path.IsValidPathSegmentName(key.Namespace)) > 0 || len(path.IsValidPathSegmentName(key.Name)) > 0 {
+	if len(content.IsPathSegmentName(key.Namespace)) > 0 || len(content.IsPathSegmentName(key.Name)) > 0 {
 		return nil, prerequisiteError(fmt.Sprintf("no Cluster can have the name %s/%s: correct spec.connection.clusterAPI", ref.Namespace, ref.Name))
 	}
 	secret := &corev1.Secret{}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,7 +63,7 @@ func newCluster(t *testing.T, members ...string) *cluster {
 		WithStatusSubresource(&v1alpha1.MemberCluster{}, &v1alpha1.PruneReport{}, &v1alpha1.ImagePrune{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, from client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-				if problems := path.IsValidPathSegmentName(key.Name); len(problems) > 0 {
+				if problems := content.IsPathSegmentName(key.Name); len(problems) > 0 {
 					return fmt.Errorf("invalid resource name %q: %v", key.Name, problems) // as client-go does
 				}
 				_, isPage := o.(*v1alpha1.PruneReportPage)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -89,7 +89,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) (after time.Dur
 // a name that is no path segment: the client refuses to ask for it, with an error that no
 // retry ends.
 func GetStored(ctx context.Context, live client.Reader, name string) (*v1alpha1.PruneReport, error) {
-	if len(path.IsValidPathSegmentName(name)) > 0 {
+	if len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil
 	}
 	stored := &v1alpha1.PruneReport{}

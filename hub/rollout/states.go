@@ -173,7 +173,7 @@ func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs boo
 }
 
 // watchedOnlineSince returns since when a cluster is online and a hub has watched it. Conditions do not
-// change while no hub runs; the record ends a stretch there, since nobody knows what the cluster did.
+// change while no hub runs; the record ends a stretch there, since no hub knows what the cluster did.
 func (c *placedCluster) watchedOnlineSince() time.Time {
 	if n := len(c.Online); n > 0 && c.Online[n-1].Until == nil {
 		return laterOf(c.OnlineSince, c.Online[n-1].From.Time)

@@ -70,7 +70,7 @@ func TestDeadlineStartsAgainForLostImage(t *testing.T) {
 	assert.Equal(t, v1alpha1.ClusterTimedOut, stateAt(lost+time.Hour+time.Second))
 }
 
-// The plan of a hub whose clock was ahead is written anew, and the deadline counts from then.
+// The plan of a hub whose clock was ahead is written again, and the deadline counts from then.
 func TestDeadlineOfPlanThatIsAhead(t *testing.T) {
 	f := newTestState(t, "bergen")
 	f.SetImage(storedImage(apitest.FleetDiskImage("ubuntu").WithProgressDeadline(time.Hour)))

@@ -112,21 +112,26 @@ func RoomByGroup(t Terms, s Share, running []v1alpha1.Slot, groupOf func(host st
 }
 
 // ComputeDemand computes what a cluster would run without a fleet-wide budget: what runs,
-// and as many images of the front of its queue as the policy allows. Beside these it asks
-// for one more of each group without room, so that the hub gives that as soon as it can.
+// and as many images of the front of its queue as the policy allows.
+//
+// Invariant: it asks for one more of each group without room whose images are passed, also
+// while others use all slots. Otherwise these could pass for good: each slot that gets free
+// is taken before the hub hears of it.
 func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage, roomByGroup map[string]int32) Demand {
 	d := Demand{Wanted: int32(len(running))}
 	runningByGroup, waitingByGroup := countBySourceGroup(running, groupOf), map[string]int32{}
 	free := t.Concurrency - int32(len(running))
+	if free < 0 || t.Concurrency == 0 {
+		front = nil
+	}
 	for i := range front {
-		if free <= 0 {
-			break
-		}
 		group := front[i].SourceGroup
-		switch room, limited := roomByGroup[group]; {
-		case !limited || waitingByGroup[group] < room:
+		if room, limited := roomByGroup[group]; !limited || waitingByGroup[group] < room {
+			if free == 0 {
+				continue
+			}
 			free--
-		case waitingByGroup[group] > room:
+		} else if waitingByGroup[group] > room {
 			continue
 		}
 		d.Wanted++
@@ -150,21 +155,22 @@ func countBySourceGroup(slots []v1alpha1.Slot, groupOf func(host string) string)
 }
 
 // WithheldReasons returns why images of the front of the queue wait although the policy's
-// concurrency has a slot for them, by UID. Images of a group at its limit take none.
+// concurrency has a slot for them, by UID. Images of a group at its limit take none, and wait
+// for their group whether or not others use all slots.
 func WithheldReasons(t Terms, l Limits, running []v1alpha1.Slot, groupOf func(host string) string, front []ledger.QueuedImage) map[types.UID]v1alpha1.Reason {
-	if !t.FleetLimited {
+	if !t.FleetLimited || t.Concurrency == 0 {
 		return nil
 	}
 	runningByGroup, reasons := countBySourceGroup(running, groupOf), map[types.UID]v1alpha1.Reason{}
 	free := int(t.Concurrency) - len(running)
 	for i := range front {
-		if free <= 0 {
-			break
-		}
 		item := &front[i]
 		if groupLimit, limited := l.SourceGroupLimits[item.SourceGroup]; limited && runningByGroup[item.SourceGroup] >= groupLimit {
 			reasons[item.Image.UID] = v1alpha1.ReasonWaitingForSource
 			continue
+		}
+		if free <= 0 {
+			break
 		}
 		free--
 		if len(running) >= int(l.Budget) {

@@ -107,15 +107,17 @@ func TestComputeDemand(t *testing.T) {
 		room        map[string]int32
 		want        grant.Demand
 	}{
-		"nothing":                                     {3, nil, nil, nil, grant.Demand{}},
-		"running":                                     {3, runningSlots("", "a.x"), nil, nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
-		"at most the policy's concurrency":            {3, runningSlots(""), waitingItems("", "a", "b"), nil, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
-		"all that run":                                {1, runningSlots("", "b.y"), waitingItems("a"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
-		"in the plan's order":                         {9, runningSlots("a.x"), waitingItems("b", "a", "other"), nil, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
-		"images pass those of a full group":           {3, nil, waitingItems("a", "a", "a", "b", ""), map[string]int32{"a": 0}, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Wanted: 1}}}},
-		"one more than the room of a group":           {3, runningSlots("a.x"), waitingItems("a", "a", "a", ""), map[string]int32{"a": 1}, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 3}}}},
-		"none of a full group, with all slots in use": {1, runningSlots(""), waitingItems("a"), map[string]int32{"a": 0}, grant.Demand{Wanted: 1}},
-		"no more than a ledger's slots":               {v1alpha1.MaxSlots, nil, waitingItems(append(make([]string, v1alpha1.MaxSlots-1), "a", "")...), map[string]int32{"a": 0}, grant.Demand{Wanted: v1alpha1.MaxSlots, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
+		"nothing":                                    {3, nil, nil, nil, grant.Demand{}},
+		"running":                                    {3, runningSlots("", "a.x"), nil, nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 1}}}},
+		"at most the policy's concurrency":           {3, runningSlots(""), waitingItems("", "a", "b"), nil, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
+		"all that run":                               {1, runningSlots("", "b.y"), waitingItems("a"), nil, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "b", Running: 1, Wanted: 1}}}},
+		"in the plan's order":                        {9, runningSlots("a.x"), waitingItems("b", "a", "other"), nil, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Running: 1, Wanted: 2}}}},
+		"images pass those of a full group":          {3, nil, waitingItems("a", "a", "a", "b", ""), map[string]int32{"a": 0}, grant.Demand{Wanted: 3, Sources: []v1alpha1.SourceDemand{{Name: "b", Wanted: 1}, {Name: "a", Wanted: 1}}}},
+		"one more than the room of a group":          {3, runningSlots("a.x"), waitingItems("a", "a", "a", ""), map[string]int32{"a": 1}, grant.Demand{Wanted: 4, Sources: []v1alpha1.SourceDemand{{Name: "a", Running: 1, Wanted: 3}}}},
+		"one of a full group, with all slots in use": {1, runningSlots(""), waitingItems("a", "a", ""), map[string]int32{"a": 0}, grant.Demand{Wanted: 2, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
+		"paused":                          {0, nil, waitingItems("a", ""), map[string]int32{"a": 0}, grant.Demand{}},
+		"more run than the policy allows": {1, runningSlots("", ""), waitingItems("a", ""), map[string]int32{"a": 0}, grant.Demand{Wanted: 2}},
+		"no more than a ledger's slots":   {v1alpha1.MaxSlots, nil, waitingItems(append(make([]string, v1alpha1.MaxSlots-1), "a", "")...), map[string]int32{"a": 0}, grant.Demand{Wanted: v1alpha1.MaxSlots, Sources: []v1alpha1.SourceDemand{{Name: "a", Wanted: 1}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, grant.ComputeDemand(grant.Terms{Concurrency: tt.concurrency, SourceGroups: groups}, tt.running, groupByPrefix, tt.front, tt.room))
@@ -163,6 +165,8 @@ func TestWithheldReasons(t *testing.T) {
 		"both are used up":                {grant.Terms{Concurrency: 9, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": fleet}},
 		"beyond the policy's concurrency": {grant.Terms{Concurrency: 3, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{"0": fleet}},
 		"passed by others":                {grant.Terms{Concurrency: 4, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", "a", "a", "", "", ""), map[types.UID]v1alpha1.Reason{"0": source, "1": source, "2": source, "3": fleet, "4": fleet}},
+		"passed while all slots are used": {grant.Terms{Concurrency: 2, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("a", ""), map[types.UID]v1alpha1.Reason{"0": source}},
+		"paused":                          {grant.Terms{FleetLimited: true}, nil, waitingItems("a", ""), nil},
 		"more run than the policy allows": {grant.Terms{Concurrency: 1, FleetLimited: true}, runningSlots("a.x", ""), waitingItems("", ""), map[types.UID]v1alpha1.Reason{}},
 	} {
 		t.Run(name, func(t *testing.T) {

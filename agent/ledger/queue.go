@@ -195,7 +195,7 @@ func (q *Queue) Get(uid types.UID) (QueuedImage, bool) {
 const maxPassed = 256
 
 // ListAdmissible returns the first n Admissible images that their source group has room for,
-// in order, without the excluded ones, and between them those that they pass, at most
+// in order, without the excluded ones, and those that they and the next one pass, at most
 // maxPassed. A group that is not in roomByGroup has room for all. Pending images do not
 // block it.
 func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool, roomByGroup map[string]int32) []QueuedImage {
@@ -205,22 +205,22 @@ func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool, roomByGroup ma
 	roomByGroup = maps.Clone(roomByGroup)
 	passed := 0
 	for _, image := range q.order {
-		if n <= 0 {
-			break
-		}
 		if image.State != Admissible || exclude[image.Image.UID] {
 			continue
 		}
-		switch room, limited := roomByGroup[image.SourceGroup]; {
-		case limited && room <= 0 && passed == maxPassed:
+		room, limited := roomByGroup[image.SourceGroup]
+		switch isPassed := limited && room <= 0; {
+		case isPassed && passed == maxPassed:
 			continue
-		case limited && room <= 0:
+		case isPassed:
 			passed++
-		case limited:
-			roomByGroup[image.SourceGroup]--
-			n--
+		case n <= 0:
+			return images
 		default:
 			n--
+			if limited {
+				roomByGroup[image.SourceGroup]--
+			}
 		}
 		images = append(images, *image)
 	}

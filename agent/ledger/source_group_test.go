@@ -113,7 +113,8 @@ func TestQueueListAdmissible(t *testing.T) {
 		"fewer than none":            {-1, nil, nil},
 		"the first":                  {2, nil, []string{"a2", "a3"}},
 		"with those that are passed": {2, map[string]int32{"a": 0}, []string{"a2", "a3", "b1", "a4", "b2"}},
-		"within the room":            {2, map[string]int32{"a": 1}, []string{"a2", "a3", "b1"}},
+		"those before the next":      {0, map[string]int32{"a": 0}, []string{"a2", "a3"}},
+		"within the room":            {2, map[string]int32{"a": 1}, []string{"a2", "a3", "b1", "a4"}},
 		"not behind the last":        {9, map[string]int32{"a": 0, "b": 1}, []string{"a2", "a3", "b1", "a4", "b2", "b3"}},
 	} {
 		t.Run(name, func(t *testing.T) {

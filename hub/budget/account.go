@@ -74,6 +74,17 @@ type MemberFacts struct {
 
 func (f *MemberFacts) isLimited() bool { return f.Transfers != nil && f.Transfers.Limited }
 
+// highestConcurrency returns what any policy lets the member run that it may have.
+func (f *MemberFacts) highestConcurrency() int32 {
+	highest := f.DesiredPolicy.Concurrency
+	for _, b := range []*Bounds{f.PlannedPolicy, f.SupersededPolicy, f.ReportedPolicy} {
+		if b != nil {
+			highest = max(highest, b.Concurrency)
+		}
+	}
+	return highest
+}
+
 // trackedGrant is a grant that may be valid, or under which attempts may still run.
 type trackedGrant struct {
 	Grant

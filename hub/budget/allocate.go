@@ -181,7 +181,7 @@ func (p *allocator) computeTargets() {
 		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.account.currentSafe(), f.DesiredPolicy.Safe), Usage: e.account.usage, HasTurn: e.account.hasTurn(p.now)}
 		switch {
 		case e.hasRequest:
-			d.Wanted = f.Transfers.Wanted
+			d.Wanted, d.Most = f.Transfers.Wanted, f.highestConcurrency()
 			for _, s := range f.Transfers.Sources {
 				if s.Wanted > 0 {
 					if d.Sources == nil {

@@ -14,6 +14,9 @@ type Demand struct {
 	Floor int32
 	// Wanted is how many transfers the member could run, including those of groups.
 	Wanted int32
+	// Most is how many it can run at a time; 0 for as many as it wants. It may want one of a
+	// group beyond that, in the place of another transfer.
+	Most int32
 	// Sources are the parts of Wanted that are from groups.
 	Sources map[string]int32
 	// HasTurn: the member has an unused turn. Usage is what it has had so far, divided by
@@ -69,10 +72,11 @@ type waterFill struct {
 // addSlot gives a member one more slot, if there is room for one that it can use.
 func (f *waterFill) addSlot(i int) bool {
 	d, s := &f.demands[i], &f.shares[i]
-	if f.remaining <= 0 && f.spareFloor[i] == 0 {
+	runsMost := d.Most > 0 && s.Slots >= d.Most
+	if f.remaining <= 0 && f.spareFloor[i] == 0 && !runsMost {
 		return false
 	}
-	if f.remaining > 0 && f.plainDemand[i] > 0 {
+	if f.remaining > 0 && f.plainDemand[i] > 0 && !runsMost {
 		f.plainDemand[i]--
 		f.remaining--
 		s.Slots++
@@ -96,9 +100,11 @@ func (f *waterFill) addSlot(i int) bool {
 	}
 	s.Sources[best]++
 	f.remainingByGroup[best]--
-	if f.spareFloor[i] > 0 {
+	switch {
+	case f.spareFloor[i] > 0:
 		f.spareFloor[i]--
-	} else {
+	case runsMost: // it is one of those that the member has
+	default:
 		f.remaining--
 		s.Slots++
 	}

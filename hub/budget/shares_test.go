@@ -29,7 +29,9 @@ func TestTargets(t *testing.T) {
 		"a group": {total: 9, groups: []Group{{"eu", 3}}, demands: []Demand{
 			{Member: "a", Wanted: 4, Sources: map[string]int32{"eu": 4}}, {Member: "b", Wanted: 4, Sources: map[string]int32{"eu": 2}}},
 			want: []Share{{Slots: 3, Sources: map[string]int32{"eu": 3}}, {Slots: 2}}},
-		"a group that is not there": {total: 9, demands: []Demand{{Member: "a", Wanted: 4, Sources: map[string]int32{"gone": 4}}}, want: []Share{{}}},
+		"a group in the place of another transfer": {total: 9, groups: []Group{{"eu", 1}}, demands: []Demand{{Member: "a", Wanted: 5, Most: 4, Sources: map[string]int32{"eu": 1}}}, want: []Share{{Slots: 4, Sources: map[string]int32{"eu": 1}}}},
+		"a full group takes none":                  {total: 9, groups: []Group{{"eu", 0}}, demands: []Demand{{Member: "a", Wanted: 5, Most: 4, Sources: map[string]int32{"eu": 1}}}, want: []Share{{Slots: 4}}},
+		"a group that is not there":                {total: 9, demands: []Demand{{Member: "a", Wanted: 4, Sources: map[string]int32{"gone": 4}}}, want: []Share{{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, ComputeTargets(tt.total, tt.groups, tt.demands))
@@ -40,7 +42,7 @@ func TestTargets(t *testing.T) {
 func anyDemands(t *rapid.T, groups []Group) []Demand {
 	demands := make([]Demand, rapid.IntRange(0, 8).Draw(t, "members"))
 	for i := range demands {
-		d := Demand{Member: fmt.Sprintf("m%d", i), Weight: rapid.Int32Range(1, 5).Draw(t, "weight"), Floor: rapid.Int32Range(0, 3).Draw(t, "floor"), Wanted: rapid.Int32Range(0, 12).Draw(t, "wanted")}
+		d := Demand{Member: fmt.Sprintf("m%d", i), Weight: rapid.Int32Range(1, 5).Draw(t, "weight"), Floor: rapid.Int32Range(0, 3).Draw(t, "floor"), Wanted: rapid.Int32Range(0, 12).Draw(t, "wanted"), Most: rapid.Int32Range(0, 12).Draw(t, "most")}
 		rest := d.Wanted
 		for _, g := range groups {
 			if n := rapid.Int32Range(0, rest).Draw(t, g.Name); n > 0 {
@@ -71,6 +73,9 @@ func TestTargetsProperties(t *testing.T) {
 		for i, d := range demands {
 			sum, floors = sum+int64(got[i].Slots), floors+int64(d.Floor)
 			assert.LessOrEqual(t, got[i].Slots, max(d.Floor, d.Wanted))
+			if d.Most > 0 {
+				assert.LessOrEqual(t, got[i].Slots, max(d.Floor, d.Most))
+			}
 			assert.GreaterOrEqual(t, got[i].Slots, d.Floor)
 			for name, n := range got[i].Sources {
 				per[name] += n
@@ -90,6 +95,7 @@ func TestTargetsProperties(t *testing.T) {
 				plain -= n
 				for _, g := range groups {
 					if g.Name == name && got[i].Sources[name] < n && per[name] < g.Concurrency {
+						assert.True(t, d.Most == 0 || got[i].Slots < d.Most, "%s could have one from %s in the place of another", d.Member, name)
 						assert.GreaterOrEqual(t, sum, total, "%s could have one more from %s", d.Member, name)
 					}
 				}
@@ -98,7 +104,7 @@ func TestTargetsProperties(t *testing.T) {
 			for _, n := range got[i].Sources {
 				used -= n
 			}
-			if used < plain {
+			if used < plain && (d.Most == 0 || got[i].Slots < d.Most) {
 				assert.GreaterOrEqual(t, sum, total, "%s could have one more", d.Member)
 			}
 		}
@@ -122,7 +128,7 @@ func TestTargetsAreMaxMinFair(t *testing.T) {
 		demands := anyDemands(t, nil)
 		with := 0
 		for i := range demands {
-			demands[i].Floor = 0
+			demands[i].Floor, demands[i].Most = 0, 0
 			if demands[i].Wanted > 0 {
 				with++
 			}

@@ -131,7 +131,10 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	c.kinds.Recheck(discoveryClient, func(ctx context.Context) {
 		c.ledger.Enqueue()
-		c.images.EnqueueUnready(ctx)
+		c.images.EnqueueAll(ctx)
+		if err := c.vms.EnqueueAll(ctx); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list VirtualMachines; those that wait for a kind notice it at their next event")
+		}
 	})
 	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
 	c.reports.ImageFields, c.reports.PlanFields, c.plans.PlanFields = imageFields.Current, imageFields.Plan, imageFields.Plan

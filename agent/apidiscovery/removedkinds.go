@@ -61,7 +61,11 @@ func (t *KindTracker) recheck(ctx context.Context) {
 			t.mu.Lock()
 			t.served[gvk] = is
 			t.mu.Unlock()
-			log.FromContext(ctx).Info("The cluster serves a kind again, or no longer", "kind", gvk.GroupKind(), "served", is)
+			message := "A kind is no longer served; what needs it waits until it is installed again"
+			if is {
+				message = "A kind is served again"
+			}
+			log.FromContext(ctx).Info(message, "kind", gvk.GroupKind())
 		}
 	}
 	t.recheckedAt = time.Now()

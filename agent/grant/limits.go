@@ -124,18 +124,29 @@ func ComputeDemand(t Terms, running []v1alpha1.Slot, groupOf func(host string) s
 	if free < 0 || t.Concurrency == 0 {
 		front = nil
 	}
+	passed := map[string]int32{}
 	for i := range front {
 		group := front[i].SourceGroup
-		if room, limited := roomByGroup[group]; !limited || waitingByGroup[group] < room {
-			if free == 0 {
-				continue
-			}
-			free--
-		} else if waitingByGroup[group] > room {
+		switch room, limited := roomByGroup[group]; {
+		case limited && waitingByGroup[group] >= room:
+			passed[group]++
+			continue
+		case free == 0:
 			continue
 		}
-		d.Wanted++
+		free--
 		waitingByGroup[group]++
+	}
+	for _, group := range t.SourceGroups {
+		if passed[group] > 0 {
+			// What nothing else uses is asked for, too.
+			more := max(1, min(free, passed[group]))
+			free = max(0, free-more)
+			waitingByGroup[group] += more
+		}
+	}
+	for _, n := range waitingByGroup {
+		d.Wanted += n
 	}
 	d.Wanted = min(d.Wanted, v1alpha1.MaxSlots)
 	for _, group := range t.SourceGroups {

@@ -27,7 +27,8 @@ type Demand struct {
 type request struct {
 	nonce       string
 	requestedAt time.Duration
-	sources     []v1alpha1.SourceDemand
+	// wanted is the largest demand that was reported with it, by group of sources.
+	wanted map[string]int32
 }
 
 // RequestTracker tracks what a process has requested, and the newest grant that it has
@@ -107,11 +108,15 @@ func (t *RequestTracker) RequestNonce(now time.Duration) string {
 	}
 	if now >= at {
 		t.requestCount++
-		t.requests = append(t.requests, request{nonce: t.bootID + "/" + strconv.Itoa(t.requestCount), requestedAt: now, sources: t.demand.Sources})
+		t.requests = append(t.requests, request{nonce: t.bootID + "/" + strconv.Itoa(t.requestCount), requestedAt: now, wanted: map[string]int32{}})
 		t.requests = t.requests[max(0, len(t.requests)-maxRememberedRequests):]
 		t.awaitingAnswer = true
 	}
-	return t.requests[len(t.requests)-1].nonce
+	newest := t.requests[len(t.requests)-1]
+	for _, source := range t.demand.Sources {
+		newest.wanted[source.Name] = max(newest.wanted[source.Name], source.Wanted)
+	}
+	return newest.nonce
 }
 
 // NextRequestAt returns when the next request is due; 0 for now. needed is false where
@@ -201,9 +206,9 @@ func (t *RequestTracker) ShareAt(now time.Duration) Share {
 		return s
 	}
 	s.InForce, s.Slots, s.Sources = true, limits.Slots, slices.Clone(limits.Sources)
-	for _, wanted := range answered.sources {
-		if slices.ContainsFunc(s.Sources, func(g v1alpha1.SourceGrant) bool { return g.Name == wanted.Name && g.Slots >= wanted.Wanted }) {
-			s.FullyGranted = append(s.FullyGranted, wanted.Name)
+	for _, source := range s.Sources {
+		if wanted := answered.wanted[source.Name]; wanted > 0 && source.Slots >= wanted {
+			s.FullyGranted = append(s.FullyGranted, source.Name)
 		}
 	}
 	return s

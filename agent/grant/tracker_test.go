@@ -96,7 +96,8 @@ func TestShareNamesFullyGrantedGroups(t *testing.T) {
 	spec.Limits.Sources = []v1alpha1.SourceGrant{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}, {Name: "d", Slots: 1}}
 	tracker.ObserveGrant(spec, cluster)
 	assert.Equal(t, []string{"a"}, tracker.ShareAt(1).FullyGranted, "of the request that is answered")
-	assert.Empty(t, tracker.ShareAt(duration).FullyGranted, "expired")
+	require.Equal(t, nonce, tracker.RequestNonce(1))
+	assert.Empty(t, tracker.ShareAt(1).FullyGranted, "the same request has wanted more since")
 }
 
 func TestNextRequestAt(t *testing.T) {

@@ -122,9 +122,12 @@ func matcherNames(vm *v1alpha1.VirtualMachine) string {
 // is applied again is refused because of these values, and a preference is expanded again
 // each time. Those that the author has named since are applied, and may be refused.
 func DropExpandedMatchers(desired, live *unstructured.Unstructured) {
-	const annotation = v1alpha1.AnnotationAppliedInstancetype
-	applied, recorded := live.GetAnnotations()[annotation]
-	if recorded && applied != desired.GetAnnotations()[annotation] || live.GetAnnotations()[v1alpha1.AnnotationAppliedDigest] == "" {
+	// An earlier release applied them without the annotation.
+	recorded := v1alpha1.AnnotationAppliedSpec
+	if _, ok := live.GetAnnotations()[v1alpha1.AnnotationAppliedInstancetype]; ok {
+		recorded = v1alpha1.AnnotationAppliedInstancetype
+	}
+	if live.GetAnnotations()[recorded] != desired.GetAnnotations()[recorded] {
 		return
 	}
 	for _, matcher := range []string{"instancetype", "preference"} {

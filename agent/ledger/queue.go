@@ -191,29 +191,29 @@ func (q *Queue) Get(uid types.UID) (QueuedImage, bool) {
 	return *image, true
 }
 
-// maxPassed bounds the images of full source groups that ListAdmissible returns.
+// maxPassed bounds the images of a full source group that ListAdmissible returns.
 const maxPassed = 256
 
 // ListAdmissible returns the first n Admissible images that their source group has room for,
 // in order, without the excluded ones, and those that they and the next one pass, at most
-// maxPassed. A group that is not in roomByGroup has room for all. Pending images do not
+// maxPassed of a group. A group that is not in roomByGroup has room for all. Pending images do not
 // block it.
 func (q *Queue) ListAdmissible(n int, exclude map[types.UID]bool, roomByGroup map[string]int32) []QueuedImage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var images []QueuedImage
 	roomByGroup = maps.Clone(roomByGroup)
-	passed := 0
+	passed := map[string]int{}
 	for _, image := range q.order {
 		if image.State != Admissible || exclude[image.Image.UID] {
 			continue
 		}
 		room, limited := roomByGroup[image.SourceGroup]
 		switch isPassed := limited && room <= 0; {
-		case isPassed && passed == maxPassed:
+		case isPassed && passed[image.SourceGroup] == maxPassed:
 			continue
 		case isPassed:
-			passed++
+			passed[image.SourceGroup]++
 		case n <= 0:
 			return images
 		default:

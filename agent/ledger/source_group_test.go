@@ -139,9 +139,11 @@ func TestQueueListsAdmissibleWithinBounds(t *testing.T) {
 	}
 	q.Set(groupedImage("b", 1001, "b"))
 	q.SetSourceGroups(groupByHostPrefix)
-	got := q.ListAdmissible(1, nil, map[string]int32{"a": 0})
-	assert.Len(t, got, 257)
-	assert.Equal(t, "b", got[256].Image.Name)
+	for _, room := range []map[string]int32{{"a": 0}, {"a": 0, "b": 0}} {
+		got := q.ListAdmissible(1, nil, room)
+		assert.Len(t, got, 257)
+		assert.Equal(t, "b", got[256].Image.Name, "another group is not hidden")
+	}
 }
 
 func TestQueueReportsChangedWithheldReasons(t *testing.T) {

@@ -42,6 +42,19 @@ func TestExpandedMatchersAreNotAppliedAgain(t *testing.T) {
 			delete(annotations, v1alpha1.AnnotationAppliedInstancetype)
 			w.KubeVirtVM.SetAnnotations(annotations)
 		}, wantSpec: map[string]any{}},
+		"another instancetype, of an earlier release": {instancetype: "u1", preference: "linux", change: func(w *world) {
+			w.expandMatchers()
+			annotations := w.KubeVirtVM.GetAnnotations()
+			delete(annotations, v1alpha1.AnnotationAppliedInstancetype)
+			w.KubeVirtVM.SetAnnotations(annotations)
+			w.VM.Spec.Instancetype.Name = "u2"
+		}, wantSpec: map[string]any{"instancetype": map[string]any{"name": "u2"}, "preference": map[string]any{"name": "linux"}}},
+		"the first preference": {change: func(w *world) {
+			w.VM.Spec.Preference = &v1alpha1.Matcher{Name: "linux"}
+		}, wantSpec: map[string]any{"preference": map[string]any{"name": "linux"}}},
+		"the first instancetype": {change: func(w *world) {
+			w.VM.Spec.Instancetype = &v1alpha1.Matcher{Name: "u1"}
+		}, wantSpec: map[string]any{"instancetype": map[string]any{"name": "u1"}}},
 		"another change of the spec": {instancetype: "u1", preference: "linux", change: func(w *world) {
 			w.expandMatchers()
 			w.VM.Spec.Version = "2"

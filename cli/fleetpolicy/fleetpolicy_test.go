@@ -78,6 +78,7 @@ func TestShowScreens(t *testing.T) {
 	policy := data{"concurrency": "3", "retryLimit": "5", "fleetConcurrency": "20", "overrides": "- {selector: {matchLabels: {edge: \"true\"}}, concurrency: 1}"}
 	// The fleet's keys are shown with what is for the whole fleet: the concurrency of sources and of windows.
 	grouped := data{"concurrency": "3", "fleetConcurrency": "20", "fleetGrantDuration": "5m", "fleetSources": "- name: mirror\n  hosts: ['*.example.com']\n  concurrency: 4\n", "windows": "- {cron: \"0 22 * * *\", duration: 8h, concurrency: 9, fleetConcurrency: 40}"}
+	tight := data{"concurrency": "3", "safeConcurrency": "2", "fleetConcurrency": "2"} // the second member has joined since
 	edge := member("edge-1", data{"edge": "true"}, 1, 5)
 	edge.Status.Transfers = &v1alpha1.MemberTransfers{Granted: 1, Held: 1, Wanted: 1, Message: "it has what it wants"}
 	for name, tt := range map[string]struct {
@@ -90,6 +91,7 @@ func TestShowScreens(t *testing.T) {
 		"sources-cluster": {fleetpolicy.ShowSnapshot{Written: grouped, InForce: grouped, Member: &edge}, exit.Yes},
 		"binary":          {fleetpolicy.ShowSnapshot{Written: data{}, InForce: policy, Unreadable: apipolicy.BinaryErrors(map[string][]byte{"concurrency": {0xff}})}, exit.No},
 		"refused":         {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "x"}, InForce: policy}, exit.No},
+		"contradicted":    {fleetpolicy.ShowSnapshot{Written: tight, InForce: tight}, exit.Yes},
 		"pending":         {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "4"}, InForce: policy}, exit.No},
 		"missing":         {fleetpolicy.ShowSnapshot{InForce: policy}, exit.No},
 		"none":            {fleetpolicy.ShowSnapshot{}, exit.No},

@@ -44,6 +44,8 @@ type Show struct {
 	Cluster    string      `json:"cluster,omitempty"`
 	// Problems are why the ConfigMap is not in force as it is written.
 	Problems []string `json:"problems,omitempty"`
+	// Contradictions are what of it, although in force, is not valid for the members that there are.
+	Contradictions []string `json:"contradictions,omitempty"`
 	// Keys of the policy in force, with all defaults.
 	Keys []Key `json:"keys"`
 	// Overrides are where a cluster's policy comes from, for the fleet: by source, how many
@@ -79,7 +81,8 @@ type Chain struct {
 
 // NewShow returns the policy of the fleet, or of one cluster.
 func NewShow(s ShowSnapshot) (*Show, error) {
-	show := &Show{Envelope: render.NewEnvelope("Policy"), ObservedAt: metav1.NewTime(s.Now), Name: s.Name, Problems: findProblems(s)}
+	show := &Show{Envelope: render.NewEnvelope("Policy"), ObservedAt: metav1.NewTime(s.Now), Name: s.Name}
+	show.Problems, show.Contradictions = findProblems(s)
 	if s.InForce == nil {
 		return show, nil
 	}
@@ -171,25 +174,36 @@ func formatValue(value string) string {
 	return value
 }
 
-// findProblems returns why the ConfigMap is not in force.
-func findProblems(s ShowSnapshot) (problems []string) {
+// findProblems returns why the ConfigMap is not in force, and what of it contradicts itself for
+// members that have joined or changed since.
+func findProblems(s ShowSnapshot) (problems, contradictions []string) {
 	switch {
 	case s.Written == nil && s.InForce == nil:
-		return []string{fmt.Sprintf("there is no ConfigMap %s, and no policy is in force: nothing is imported", s.Name)}
+		return []string{fmt.Sprintf("there is no ConfigMap %s, and no policy is in force: nothing is imported", s.Name)}, nil
 	case s.Written == nil:
-		return []string{fmt.Sprintf("ConfigMap %s is missing: the last one stays in force", s.Name)}
+		return []string{fmt.Sprintf("ConfigMap %s is missing: the last one stays in force", s.Name)}, nil
 	}
 	written, _, errs := policy.ParsePolicy(s.Written)
+	var standing []apipolicy.KeyError
 	if errs = append(errs, s.Unreadable...); len(errs) == 0 {
-		errs = written.ValidateMembers(answers.PolicyMembers(s.Members))
+		var inForce *policy.Policy
+		if s.InForce != nil {
+			inForce, _, _ = policy.ParsePolicy(s.InForce) // nil where it is invalid, as for the hub
+		}
+		errs, standing = written.ValidateChange(inForce, answers.PolicyMembers(s.Members))
 	}
-	for _, e := range errs {
-		problems = append(problems, v1alpha1.SanitizeText(e.Error(), 512))
-	}
+	problems, contradictions = sanitizeErrors(errs), sanitizeErrors(standing)
 	if len(problems) == 0 && !maps.Equal(s.Written, s.InForce) {
 		problems = append(problems, "the hub has not taken the last edit into force yet")
 	}
-	return problems
+	return problems, contradictions
+}
+
+func sanitizeErrors(errs []apipolicy.KeyError) (texts []string) {
+	for _, e := range errs {
+		texts = append(texts, v1alpha1.SanitizeText(e.Error(), 512))
+	}
+	return texts
 }
 
 // ExitCode is No where the ConfigMap is not in force.
@@ -209,6 +223,9 @@ func (show *Show) Draw(p *render.Page) {
 	p.Line(render.Bold("%s", title), render.Text(" · ConfigMap %s", show.Name))
 	if len(show.Problems) == 0 {
 		p.Lines(render.Done.With("in force"))
+	}
+	for _, contradiction := range show.Contradictions {
+		p.Lines(render.Attention.With("in force, but: %s", contradiction))
 	}
 	for _, problem := range show.Problems {
 		p.Lines(render.Failed.With("not in force: %s", problem))

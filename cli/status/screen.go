@@ -25,6 +25,9 @@ func (st *Status) Draw(p *render.Page) {
 	if st.PolicyProblem != "" {
 		p.Lines(append(render.Line{render.Text("  ")}, render.Failed.With("the policy is not in force: %s", st.PolicyProblem)...))
 	}
+	if st.PolicyContradiction != "" {
+		p.Lines(append(render.Line{render.Text("  ")}, render.Attention.With("the policy is %s", st.PolicyContradiction)...))
+	}
 	if st.PolicyUnread {
 		p.Line(render.Text("  The hub has not read the policy yet."))
 	}

@@ -45,6 +45,8 @@ type Status struct {
 	Sources []Source `json:"sources,omitempty"`
 	// PolicyProblem says why the fleet's policy is not in force as it is written.
 	PolicyProblem string `json:"policyProblem,omitempty"`
+	// PolicyContradiction says for which members the policy in force is not valid.
+	PolicyContradiction string `json:"policyContradiction,omitempty"`
 	// PolicyUnread: the hub has not read the policy yet, as right after its start.
 	PolicyUnread bool `json:"policyUnread,omitempty"`
 	// Unread says why the read API could not be asked.
@@ -216,6 +218,11 @@ func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 func (st *Status) addSummary(s *readapi.Summary, selected bool) {
 	if !s.Policy.Accepted {
 		st.PolicyProblem, st.PolicyUnread = s.Policy.Message, s.Policy.Message == ""
+	}
+	for _, a := range s.Attention.Items {
+		if a.Reason == "PolicyContradicted" {
+			st.PolicyContradiction = a.Message
+		}
 	}
 	if selected {
 		return // its transfers are of all clusters

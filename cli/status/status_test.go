@@ -93,6 +93,11 @@ func TestScreens(t *testing.T) {
 	// A hub that lost its members still has its rollouts, and a policy.
 	gone := status.Snapshot{Now: now, Hub: "eu-prod", Images: burning.Images, Reports: burning.Reports, Summary: &readapi.Summary{Policy: readapi.PolicyState{Message: `concurrency: "x" is not a number`}}}
 	rendertest.Golden(t, "empty-with-rollouts", now, status.New(gone))
+	contradicted := status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}, Summary: &readapi.Summary{
+		Policy:    readapi.PolicyState{Accepted: true},
+		Attention: readapi.AttentionSummary{Total: 1, Items: []readapi.Attention{{Kind: "ConfigMap", Name: "policy", Reason: "PolicyContradicted", Message: "in force, but not as it says for all members: member bergen: concurrency is set twice"}}},
+	}}
+	rendertest.Golden(t, "contradicted", now, status.New(contradicted))
 	well := status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}, Images: []v1alpha1.FleetDiskImage{rollout("done", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded})}}
 	rendertest.Golden(t, "well", now, status.New(well))
 	for i := range 40 {
@@ -141,6 +146,7 @@ func TestExitCode(t *testing.T) {
 		"policy not read yet":              {summary: &readapi.Summary{}, wantCode: exit.Unknown},
 		"policy not read yet, and allowed": {summary: &readapi.Summary{}, allowUnknown: true},
 		"policy refused":                   {summary: &readapi.Summary{Policy: readapi.PolicyState{Message: "ConfigMap is missing"}}, wantCode: exit.No},
+		"policy contradicted":              {summary: &readapi.Summary{Policy: readapi.PolicyState{Accepted: true}, Attention: readapi.AttentionSummary{Items: []readapi.Attention{{Kind: "ConfigMap", Name: "policy", Reason: "PolicyContradicted", Message: "in force"}}}}},
 		"silent":                           {members: []v1alpha1.MemberCluster{member("a", silent)}, wantCode: exit.Unknown},
 		"silent, and allowed":              {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},
 		"silent, and one failed":           {members: []v1alpha1.MemberCluster{member("a", silent), member("b", failing)}, wantCode: exit.No},

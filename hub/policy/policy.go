@@ -228,8 +228,8 @@ func joinSources(sources []string) string {
 }
 
 // ValidateMembers returns the errors of members whose overrides contradict each other,
-// and of safe shares beyond the fleet's budget. A ConfigMap with any error must not
-// become active.
+// and of safe shares beyond the fleet's budget. A ConfigMap with any error must not become
+// active where there was none before; beside another, ValidateChange decides.
 func (p *Policy) ValidateMembers(members []Member) []apipolicy.KeyError {
 	var errs []apipolicy.KeyError
 	for _, m := range members {

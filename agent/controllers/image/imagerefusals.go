@@ -41,7 +41,7 @@ func (r *imageRefusals) forgetImage(img *v1alpha1.VMDiskImage) {
 }
 
 // writeImage sends a request for the image itself. Every one of them goes through here: one that is
-// refused, or conflicts for so long that no other read solves it, is shown as one for an object of the
+// refused, conflicts for so long that no other read solves it, or fails for refusalHold, is shown as one for an object of the
 // image is. A status that is refused cannot say so, and an Event does.
 func (r *Reconciler) writeImage(img *v1alpha1.VMDiskImage, request imageRequest, send func() error) error {
 	err := send()
@@ -49,7 +49,7 @@ func (r *Reconciler) writeImage(img *v1alpha1.VMDiskImage, request imageRequest,
 	switch {
 	case client.IgnoreNotFound(err) == nil:
 		known.set(img.UID, nil)
-	case isRefused(err), apierrors.IsConflict(err) && r.conflicts.IsExhausted(requestFor(image.KeyOf(img))):
+	case isRefused(err), apierrors.IsConflict(err) && r.conflicts.IsExhausted(requestFor(image.KeyOf(img))), !apierrors.IsConflict(err) && known.lasts(img.UID):
 		isNew := known.set(img.UID, fmt.Errorf("the API server refuses to %s VMDiskImage %s: %w", request, img.Name, err))
 		if isNew && request == storeStatus {
 			r.Events.Eventf(img, nil, corev1.EventTypeWarning, "StatusRefused", "Reconcile", "%s; its status is an earlier one", known.get(img.UID))

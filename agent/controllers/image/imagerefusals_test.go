@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -82,6 +83,29 @@ func TestRefusedWriteOfImageIsShown(t *testing.T) {
 			assert.True(t, apierrors.IsNotFound(p.Get(t.Context(), client.ObjectKeyFromObject(p.img), &v1alpha1.VMDiskImage{})))
 		})
 	}
+}
+
+// TestLastingFailureOfImageWriteIsShown: a webhook that is down refuses nothing, and kept an image that
+// said only that its storage is being deleted.
+func TestLastingFailureOfImageWriteIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPruneFixture(t)
+		require.NoError(t, p.Delete(t.Context(), p.getImage(), client.Preconditions{UID: &p.img.UID}))
+		p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return apierrors.NewInternalError(errors.New("failed calling webhook"))
+			},
+		})
+		reconcileFor := func(d time.Duration) string {
+			for end := time.Now().Add(d); !time.Now().After(end); {
+				_, _ = p.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(p.img)})
+				require.NoError(t, trigger.Sleep(t.Context(), time.Second))
+			}
+			return p.getImage().Status.Message
+		}
+		assert.NotContains(t, reconcileFor(refusalHold/2), "failed calling webhook")
+		assert.Contains(t, reconcileFor(refusalHold), "the API server refuses to change the finalizer of VMDiskImage a: ")
+	})
 }
 
 // TestRefusedStatusIsRecorded: a status that is refused cannot say so itself.

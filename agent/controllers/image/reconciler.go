@@ -183,6 +183,20 @@ func (r *Reconciler) EnqueueUnready(ctx context.Context, others ...v1alpha1.Imag
 	}()
 }
 
+// EnqueueAll requeues all images. It does not block.
+func (r *Reconciler) EnqueueAll(ctx context.Context) {
+	var images v1alpha1.VMDiskImageList
+	if err := r.List(ctx, &images, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Failed to list VMDiskImages; those that wait for a kind notice it at their next event")
+		return
+	}
+	keys := make([]v1alpha1.ImageKey, len(images.Items))
+	for i := range images.Items {
+		keys[i] = image.KeyOf(&images.Items[i])
+	}
+	go r.Enqueue(keys...)
+}
+
 func requestFor(key v1alpha1.ImageKey) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: key.Name}}
 }

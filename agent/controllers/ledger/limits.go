@@ -113,7 +113,7 @@ func (r *Reconciler) untilGrantExpiry(l stepLimits) time.Duration {
 	return max(time.Millisecond, l.limits.ValidUntil-r.Elapsed())
 }
 
-// queueFront are the images that could run beside those that hold a slot, were there no
+// queueFront returns the images that could run beside those that hold a slot, were there no
 // fleet-wide budget, and what this cluster demands of that budget.
 func (r *Reconciler) queueFront(l stepLimits, slots []v1alpha1.Slot) ([]ledger.QueuedImage, grant.Demand) {
 	room := grant.RoomByGroup(l.terms, l.share, slots, l.sourceGroupOf)

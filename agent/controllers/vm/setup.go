@@ -55,7 +55,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, owned cache.Ca
 			if err := apidiscovery.Watch(ctx, c, owned, obj, enqueueOwner); err != nil {
 				return err
 			}
-			return r.enqueueAll(ctx)
+			return r.EnqueueAll(ctx)
 		}
 	}
 	r.Kinds.WhenServed(image.DataVolumeGVK, watchOwned(&cdiv1.DataVolume{}))
@@ -84,8 +84,8 @@ func (r *Reconciler) requestsWhere(ctx context.Context, match client.ListOption,
 	return requests
 }
 
-// enqueueAll enqueues all machines.
-func (r *Reconciler) enqueueAll(ctx context.Context) error {
+// EnqueueAll enqueues all machines.
+func (r *Reconciler) EnqueueAll(ctx context.Context) error {
 	var machines v1alpha1.VirtualMachineList
 	if err := r.List(ctx, &machines, client.UnsafeDisableDeepCopy); err != nil { // only their names are read
 		return err

@@ -73,11 +73,12 @@ func (c *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 }
 
 // isReplaced reports whether a member is a former Cluster of this one's name: it has labels of
-// people that were for that one. A Cluster that is older than its member is no successor: both
-// were restored from a backup, under new UIDs.
+// people that were for that one. Two members are not: one that has never reported, as right
+// after both were restored from a backup under new UIDs, and one that is no older than the Cluster.
 func isReplaced(member *v1alpha1.MemberCluster, cluster *clusterv1.Cluster) bool {
 	recorded := member.Annotations[memberlabels.AnnotationClusterUID]
-	return recorded != "" && cluster.UID != "" && recorded != string(cluster.UID) && !cluster.CreationTimestamp.Before(&member.CreationTimestamp)
+	return recorded != "" && cluster.UID != "" && recorded != string(cluster.UID) &&
+		member.Status.ClusterUID != "" && member.CreationTimestamp.Before(&cluster.CreationTimestamp)
 }
 
 // recordCluster records which Cluster a member is, since its labels do not outlive that. While

@@ -57,7 +57,8 @@ func newDiscovered(quarantine *v1alpha1.MemberQuarantine) *v1alpha1.MemberCluste
 			Labels:      map[string]string{v1alpha1.LabelDiscovered: originCluster, "site": "prod"},
 			Annotations: map[string]string{memberlabels.AnnotationClusterUID: "former"},
 		},
-		Spec: v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: "team", Name: "edge"}}, Quarantine: quarantine},
+		Spec:   v1alpha1.MemberClusterSpec{Connection: v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: "team", Name: "edge"}}, Quarantine: quarantine},
+		Status: v1alpha1.MemberClusterStatus{ClusterUID: "kube-system-of-former"},
 	}
 }
 
@@ -82,22 +83,29 @@ func TestClusterCreatedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cluster      *clusterv1.Cluster
 		quarantine   *v1alpha1.MemberQuarantine
+		neverSeen    bool   // the member has not reported since it was created
 		wantRecorded string // in the member; empty: there is none
 		wantSite     string
 	}{
-		"the same":                     {newCluster("former", apitest.Epoch), nil, "former", "prod"},
-		"created again":                {newCluster("next", apitest.Epoch.Add(time.Hour)), nil, "next", ""},
-		"restored before its member":   {newCluster("next", apitest.Epoch.Add(-time.Hour)), nil, "next", "prod"},
-		"gone":                         {nil, nil, "", ""},
-		"created again, in quarantine": {newCluster("next", apitest.Epoch.Add(time.Hour)), quarantine, "former", "prod"},
-		"gone, in quarantine":          {nil, quarantine, "former", "prod"},
+		"the same":                     {newCluster("former", apitest.Epoch), nil, false, "former", "prod"},
+		"created again":                {newCluster("next", apitest.Epoch.Add(time.Hour)), nil, false, "next", ""},
+		"restored before its member":   {newCluster("next", apitest.Epoch.Add(-time.Hour)), nil, false, "next", "prod"},
+		"restored after its member":    {newCluster("next", apitest.Epoch.Add(time.Hour)), nil, true, "next", "prod"},
+		"restored in the same second":  {newCluster("next", apitest.Epoch), nil, false, "next", "prod"},
+		"gone":                         {nil, nil, false, "", ""},
+		"created again, in quarantine": {newCluster("next", apitest.Epoch.Add(time.Hour)), quarantine, false, "former", "prod"},
+		"gone, in quarantine":          {nil, quarantine, false, "former", "prod"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := newAPI(t, newDiscovered(tt.quarantine))
+			member := newDiscovered(tt.quarantine)
+			if tt.neverSeen {
+				member.Status = v1alpha1.MemberClusterStatus{}
+			}
+			api := newAPI(t, member)
 			if tt.cluster != nil {
 				require.NoError(t, api.Create(t.Context(), tt.cluster))
 			}
-			member := reconcileTwice(t, newClusterReconciler(t, api))
+			member = reconcileTwice(t, newClusterReconciler(t, api))
 			if tt.wantRecorded == "" {
 				assert.Nil(t, member)
 				return

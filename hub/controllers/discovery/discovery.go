@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,15 +167,16 @@ func requestForClusterOf(_ context.Context, obj client.Object) []reconcile.Reque
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-// deleteMember deletes a MemberCluster whose origin is gone, unless it is in quarantine now:
-// that is read live, and the deletion is of what was read. Its end is a change of the
+// deleteMember deletes a MemberCluster whose origin is gone, unless it is in quarantine now, or
+// a person has taken it over: that is read live, and the deletion is of what was read. Its end is a change of the
 // MemberCluster, which has it decided again.
 func deleteMember(ctx context.Context, live client.Reader, c client.Client, member *v1alpha1.MemberCluster) error {
 	current := &v1alpha1.MemberCluster{}
 	if err := live.Get(ctx, client.ObjectKeyFromObject(member), current); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if current.UID != member.UID || !current.DeletionTimestamp.IsZero() || current.Spec.Quarantine != nil {
+	isTaken := current.Labels[v1alpha1.LabelDiscovered] != member.Labels[v1alpha1.LabelDiscovered] || !equality.Semantic.DeepEqual(current.Spec.Connection, member.Spec.Connection)
+	if current.UID != member.UID || !current.DeletionTimestamp.IsZero() || current.Spec.Quarantine != nil || isTaken {
 		return nil
 	}
 	if err := c.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}); err != nil && !apierrors.IsNotFound(err) {

@@ -181,7 +181,9 @@ func (p *allocator) computeTargets() {
 		d := Demand{Member: e.name, Weight: f.Weight, Floor: max(e.account.currentSafe(), f.DesiredPolicy.Safe), Usage: e.account.usage, HasTurn: e.account.hasTurn(p.now)}
 		switch {
 		case e.hasRequest:
-			d.Wanted, d.Most = f.Transfers.Wanted, f.highestConcurrency()
+			d.Wanted = f.Transfers.Wanted
+			// It may want one of each group beyond what it runs at a time.
+			d.Most = max(f.highestConcurrency(), d.Wanted-int32(len(f.Transfers.Sources)))
 			for _, s := range f.Transfers.Sources {
 				if s.Wanted > 0 {
 					if d.Sources == nil {

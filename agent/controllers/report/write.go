@@ -142,8 +142,8 @@ func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
 	return nil
 }
 
-// failuresLast reports whether the API server has failed to write a page for mailbox.LastingFailure. Pages that
-// are new since, as by a division, share its lot.
+// failuresLast reports whether the API server has failed to write a page for
+// mailbox.LastingFailure. Pages that are new since, as by a division, share its lot.
 func (r *Reconciler) failuresLast(now time.Time) bool {
 	for _, stored := range r.stored {
 		if !stored.failingSince.IsZero() && now.Sub(stored.failingSince) >= mailbox.LastingFailure {

@@ -30,6 +30,8 @@ var errActivityDropped = errors.New("the definition of ClusterReports has no fie
 type activityState struct {
 	// written is what this process wrote last, as it was stored; nil for nothing.
 	written *v1alpha1.ReportedActivity
+	// rates are those that it had, with what an older definition of ClusterReports drops.
+	rates []v1alpha1.SourceRate
 	// nextAt is when the next one may be written.
 	nextAt time.Time
 }
@@ -65,15 +67,18 @@ func (r *Reconciler) writeActivity(ctx context.Context) (after time.Duration, er
 		return 0, err
 	}
 	r.Metrics.CountWrite(metrics.ReportActivity)
-	r.activity = activityState{written: stored, nextAt: now.Add(r.Heartbeat)}
+	r.activity = activityState{written: stored, rates: next.Rates, nextAt: now.Add(r.Heartbeat)}
 	return r.Heartbeat, nil
 }
 
 // needsActivity reports whether an activity is written: each while something is imported or
 // waits, one after that, and one where what is stored is not what this process wrote last.
+// The ledger may show that nothing is imported before the image shows that it is done: rates that
+// come after the last activity are written too.
 func (r *Reconciler) needsActivity(next *v1alpha1.ReportedActivity) bool {
 	stored := r.stored[v1alpha1.ActivityName]
 	return report.IsBusy(next) || r.activity.written == nil || report.IsBusy(r.activity.written) ||
+		!equality.Semantic.DeepEqual(next.Rates, r.activity.rates) ||
 		stored == nil || !stored.exists() || stored.mustRewrite || !equality.Semantic.DeepEqual(stored.activity, r.activity.written)
 }
 

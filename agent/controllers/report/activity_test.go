@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -129,6 +131,32 @@ func TestActivityIsWrittenWhileSomethingWaits(t *testing.T) {
 	m.report()
 	assert.Equal(t, 6, m.writes)
 	assert.Positive(t, m.stored().Sequence)
+}
+
+// TestRatesOfLastImportAreWritten: the ledger shows that the last slot is free before its image shows
+// that it is imported.
+func TestRatesOfLastImportAreWritten(t *testing.T) {
+	m := newActivityMember(t)
+	started := time.Now().Truncate(time.Second).Add(time.Second)
+	img := apitest.Image("lab/last").WithURL("https://images.example.com/last").WithDiskSize("1Gi").
+		WithRevisions(v1alpha1.RevisionStatus{Attempt: 1, StartedAt: new(metav1.NewTime(started))}).Obj()
+	m.r.observeRates(img)
+	m.passHeartbeat()
+	m.report()
+	assert.Equal(t, 1, m.writes)
+
+	img.Status.BytesDone, img.Status.BytesTotal = 100, 100
+	rev := &img.Status.Revisions[0]
+	rev.AttemptEnded, rev.Outcome, rev.ImportedAt = 1, v1alpha1.OutcomeSucceeded, new(metav1.NewTime(started.Add(10*time.Second)))
+	m.r.observeRates(img)
+	for range 3 {
+		m.passHeartbeat()
+		m.report()
+	}
+	assert.Equal(t, 2, m.writes)
+	require.Len(t, m.stored().Activity.Rates, 1)
+	assert.EqualValues(t, 10, m.stored().Activity.Rates[0].P50)
+	assert.EqualValues(t, 100, m.stored().Activity.Rates[0].TransferredBytes)
 }
 
 // TestActivityIsWrittenAgainIfSomebodyChangedIt: readers must not take it for what the agent

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,7 +77,7 @@ type Member struct {
 	elapsed      func() time.Duration
 	root         v1alpha1.ClusterReport
 	pages        map[string]*v1alpha1.ClusterReport
-	planSeen     chan struct{} // closed and replaced with every plan
+	rootStored   chan struct{} // closed and replaced with every stored root
 	// importImage plays an import; nil ignores planned images.
 	importImage func(ctx context.Context, member string, spec v1alpha1.VMDiskImageSpec)
 	imports     playedImports
@@ -109,7 +110,7 @@ func StartWithHeartbeat(ctx context.Context, plane *controlplane.ControlPlane, p
 	byNamespace := map[string]*Member{}
 	for i := range n {
 		m := &Member{
-			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, planSeen: make(chan struct{}),
+			Name: fmt.Sprintf("%s-%d", prefix, i), members: all, pages: map[string]*v1alpha1.ClusterReport{}, rootStored: make(chan struct{}),
 			elapsed: clock.New().Elapsed,
 		}
 		m.grants = grant.NewRequestTracker(fmt.Sprintf("%s-%x", m.Name, time.Now().UnixNano()))
@@ -241,16 +242,9 @@ func (m *Member) acknowledgePlan(ctx context.Context, plan *v1alpha1.ClusterPlan
 		root.Plan = &plan.PlanVersion
 		root.Policy, root.PlanPolicy, root.PlanPolicySource = plan.Policy, plan.Policy, plan.PolicySource
 	})
-	if err == nil {
-		err = m.queuePlannedImages(ctx, plan)
+	if err == nil { // otherwise the next heartbeat acknowledges it
+		_ = m.queuePlannedImages(ctx, plan)
 	}
-	if err != nil {
-		return // the API server is gone; AwaitPlan fails
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.planSeen)
-	m.planSeen = make(chan struct{})
 }
 
 // forgetPlan drops the policy of a deleted plan, as an agent does: otherwise a hub that adopts
@@ -269,13 +263,13 @@ func (m *Member) AwaitPlan(ctx context.Context, condition func(*v1alpha1.ReportR
 	defer cancel()
 	for {
 		m.mu.Lock()
-		met, seen, last := condition(m.root.Root), m.planSeen, fmt.Sprintf("plan %+v with policy %v", m.root.Root.Plan, m.root.Root.Policy)
+		met, stored, last := condition(m.root.Root), m.rootStored, fmt.Sprintf("plan %+v with policy %v", m.root.Root.Plan, m.root.Root.Policy)
 		m.mu.Unlock()
 		if met {
 			return nil
 		}
 		select {
-		case <-seen:
+		case <-stored:
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for a plan of %s, which acknowledged %s: %w", m.Name, last, ctx.Err())
 		}
@@ -375,7 +369,12 @@ func (m *Member) writeRoot(ctx context.Context, change func(*v1alpha1.ReportRoot
 			root.References += page.Page.Images[i].References
 		}
 	}
-	return m.writeReport(ctx, &m.root)
+	if err := m.writeReport(ctx, &m.root); err != nil {
+		return err
+	}
+	close(m.rootStored)
+	m.rootStored = make(chan struct{})
+	return nil
 }
 
 // writeReport stores an object with a higher sequence.
@@ -384,15 +383,25 @@ func (m *Member) writeReport(ctx context.Context, r *v1alpha1.ClusterReport) err
 		return nil
 	}
 	r.Sequence = max(r.Sequence+1, time.Now().Add(m.skew).UnixMilli())
-	var err error
-	if r.ResourceVersion == "" {
-		err = m.members.client.Create(ctx, r)
-	} else {
-		ownership.Untrack(r) // as real agents do
-		err = m.members.client.Update(ctx, r)
+	err := m.storeReport(ctx, r)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		// Nobody else writes it: an earlier write was stored, and its answer was lost.
+		var stored v1alpha1.ClusterReport
+		if err = m.members.client.Get(ctx, client.ObjectKeyFromObject(r), &stored); err == nil {
+			r.UID, r.ResourceVersion = stored.UID, stored.ResourceVersion
+			err = m.storeReport(ctx, r)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("writing report %s of %s: %w", r.Name, m.Name, err)
 	}
 	return nil
+}
+
+func (m *Member) storeReport(ctx context.Context, r *v1alpha1.ClusterReport) error {
+	if r.ResourceVersion == "" {
+		return m.members.client.Create(ctx, r)
+	}
+	ownership.Untrack(r) // as real agents do
+	return m.members.client.Update(ctx, r)
 }

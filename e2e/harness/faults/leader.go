@@ -23,6 +23,10 @@ type FrozenLeader struct {
 	frozenAt time.Time
 }
 
+// frozenLease is long enough that a busy machine, on which nobody starts a leader again, does not make
+// it lose its Lease before it is paused.
+const frozenLease = 20 * time.Second
+
 // FreezeLeaderAt starts a leader that is paused at the first write that matches. The write
 // stays in flight until ReleaseWrite.
 func FreezeLeaderAt(t *testing.T, s *testenv.Env, at func(Write) bool) *FrozenLeader {
@@ -36,7 +40,7 @@ func FreezeLeaderAt(t *testing.T, s *testenv.Env, at func(Write) bool) *FrozenLe
 		case <-t.Context().Done():
 		}
 		return nil
-	})}, program.Options{})
+	})}, program.Options{LeaseDuration: frozenLease})
 	return h
 }
 
@@ -84,7 +88,7 @@ func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
 		return status != 0
 	}), "the held write was not answered: %s", h.write)
 	// Until its deadline for renewals has passed, it would still consider itself the leader.
-	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(h.frozenAt) > program.AgentLeaseDuration }))
+	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(h.frozenAt) > frozenLease }))
 	require.NoError(t, h.Resume())
 	require.True(t, testenv.AwaitCondition(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
 	return status

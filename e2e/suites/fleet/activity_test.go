@@ -25,7 +25,7 @@ func TestActivityArrivesAtHub(t *testing.T) {
 	releases := map[string]func(){}
 	for name, budget := range budgets {
 		shared.AwaitMember(t, name, "ready", hasBudget(budget))
-		first[name] = shared.transferred(t, name)
+		first[name] = sumTransferred(shared.awaitActivity(t, name, "an activity", func(*v1alpha1.ReportedActivity) bool { return true }).Activity)
 		m := shared.Members[name]
 		releases[name] = m.HoldImports(t)
 		for n := range budget + queued {
@@ -54,10 +54,10 @@ func TestActivityArrivesAtHub(t *testing.T) {
 	}
 	for name, budget := range budgets {
 		releases[name]()
-		idle := shared.awaitActivity(t, name, "all is imported", func(a *v1alpha1.ReportedActivity) bool {
-			return a.Slots == 0 && a.Queued == 0 && len(a.Active)+len(a.Head) == 0
+		transferred := first[name] + int64(budget+queued)<<30
+		idle := shared.awaitActivity(t, name, "all is imported and counted", func(a *v1alpha1.ReportedActivity) bool {
+			return a.Slots == 0 && a.Queued == 0 && len(a.Active)+len(a.Head) == 0 && sumTransferred(a) == transferred
 		})
-		assert.Equal(t, first[name]+int64(budget+queued)<<30, shared.transferred(t, name))
 		root := testenv.GetReceivedRoot(t, shared, name)
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			now := testenv.GetReceivedRoot(t, shared, name).Root
@@ -86,10 +86,9 @@ func (f *testFleet) awaitActivity(t *testing.T, member, what string, wanted func
 	return got
 }
 
-// transferred returns the bytes that a member has downloaded since its agent was started.
-func (f *testFleet) transferred(t *testing.T, member string) (bytes int64) {
-	t.Helper()
-	for _, rate := range f.awaitActivity(t, member, "an activity", func(*v1alpha1.ReportedActivity) bool { return true }).Activity.Rates {
+// sumTransferred returns the bytes that a member has downloaded since its agent was started.
+func sumTransferred(a *v1alpha1.ReportedActivity) (bytes int64) {
+	for _, rate := range a.Rates {
 		bytes += rate.TransferredBytes
 	}
 	return bytes

@@ -76,8 +76,10 @@ func testOutage(t *testing.T, cause func(namespace string, agents [2]*faults.Fau
 		}
 	}
 	assert.Equal(t, want, got, "S3: order of the first attempts")
-	restartEnded()
-	requireDeleted(t, agents[0], ns, all...)
+	for _, a := range agents {
+		a.KillAndWait()
+	}
+	requireDeleted(t, faults.StartLeader(t, env, faults.WriteHooks{}), ns, all...)
 }
 
 // awaitLeaseLost waits until the leader has exited because it could not renew its Lease.

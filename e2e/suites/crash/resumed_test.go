@@ -64,7 +64,7 @@ func awaitSuccessor(t *testing.T, holder string) {
 func TestResumedLeaderWritesNothing(t *testing.T) {
 	env.StorePolicy(t, newPolicy("1"))
 	ns, o := env.CreateNamespace(t), env.StartObserver(t)
-	leader := startResumableLeader(t, "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=7s", "--leader-elect-retry-period=1s")
+	leader := startResumableLeader(t, "--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=17s", "--leader-elect-retry-period=1s")
 	before := env.NewImage(ns, "before", "/ok/before.qcow2")
 	env.Create(t, before)
 	env.AwaitImage(t, before, testenv.InPhase(v1alpha1.PhaseSucceeded))

@@ -205,7 +205,7 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 	held, goes := in.GetImage(t, "stale-held"), in.GetImage(t, "stale-goes")
 	r := shared.createCompleteReport(t, "stale-", island)
 	prune := func(name string) *v1alpha1.ImagePrune {
-		p := withUndoWindow(newImagePrune(name, r), 30*time.Second)
+		p := withUndoWindow(newImagePrune(name, r), time.Hour)
 		p.Spec.Images = []string{namespace + "/" + name}
 		shared.CreateForTest(t, p)
 		return p
@@ -232,6 +232,9 @@ func TestPruneWithStaleAgentCache(t *testing.T) {
 		}
 		return undone && asked == 3
 	}), "the plan in the member does not tell of the undo")
+	for name := range all {
+		in.closeUndoWindow(t, name)
+	}
 	in.awaitImageGone(t, goes)
 	state := func(name string) (state v1alpha1.PruneState) {
 		if img := in.GetImage(t, name); assert.NotNil(t, img, name) && img.Status.Prune != nil {

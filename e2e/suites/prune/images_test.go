@@ -5,6 +5,7 @@ package prune_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,6 +72,15 @@ func (s *testMember) listStorage(t *testing.T, img *v1alpha1.VMDiskImage) (objec
 		}))
 	}
 	return objects
+}
+
+// closeUndoWindow ends the undo window of a pending image, as though its time had passed: a window
+// that must be open while a test acts, and end afterwards, depends on no speed.
+func (s *testMember) closeUndoWindow(t *testing.T, name string) {
+	t.Helper()
+	img := s.AwaitPhase(t, name, v1alpha1.PhasePrunePending)
+	past := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	require.NoError(t, s.Status().Patch(t.Context(), img, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"prune":{"until":%q}}}`, past))))
 }
 
 // createMachine creates a machine of the image's name that references it.

@@ -36,11 +36,12 @@ func TestDarkMemberIsNotPruned(t *testing.T) {
 		return p
 	}
 
-	takenUp := withUndoWindow(some("dark-alone", "dark-alone"), 15*time.Second)
+	takenUp := withUndoWindow(some("dark-alone", "dark-alone"), time.Hour)
 	shared.CreateForTest(t, takenUp)
 	shared.awaitPrune(t, takenUp, "taken up", func(p *v1alpha1.ImagePrune) bool { return p.Status.Targets.Pending == 1 })
 	in.Link.Cut()
 	t.Cleanup(func() { require.NoError(t, in.Link.Repair(context.Background())) })
+	in.closeUndoWindow(t, "dark-alone")
 	in.awaitImageGone(t, alone)
 
 	waits := some("dark-during", "dark-during")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,9 +166,8 @@ func TestOneDownloadPerAttempt(t *testing.T) {
 			env.Create(t, images[name])
 		}
 	}
-	for _, img := range images {
-		env.AwaitImporting(t, img)
-	}
+	// By the watch: an importer may have failed when its turn to be looked at comes.
+	require.True(t, testenv.AwaitCondition(t, func() bool { return len(starts()) == len(images) }), "not all images are imported: %v", env.DescribeImports(t.Context(), ns))
 	env.WithoutAgent(t, func() {
 		for name, img := range images {
 			var pods corev1.PodList
@@ -392,11 +392,12 @@ func TestPendingClaimIsWrittenOnce(t *testing.T) {
 		return bound()["volume.kubernetes.io/selected-node"] != "" && bound()["cdi.kubevirt.io/storage.condition.bound.reason"] == "Pending"
 	}), "%+v", &claims)
 
-	changes := countClaimWrites(t, ns)
+	changes, since := countClaimWrites(t, ns), time.Now()
 	other := env.NewImage(ns, "other", "/ok/3s/other")
 	env.Create(t, other)
 	env.AwaitImage(t, other, testenv.InPhase(v1alpha1.PhaseSucceeded))
-	assert.Less(t, changes(claims.Items[0].UID), 20, "writes of the claim while another image is imported for at least 3 s")
+	// The binding controller tries again from time to time: a slower import sees more of it.
+	assert.Less(t, changes(claims.Items[0].UID), max(20, int(20*time.Since(since)/(3*time.Second))), "writes of the claim while another image is imported for at least 3 s")
 	assert.Equal(t, "Pending", bound()["cdi.kubevirt.io/storage.condition.bound.reason"], "the claim says why it waits")
 }
 

@@ -68,7 +68,7 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
 	env.Create(t, img)
 	old := env.AwaitSucceeded(t, img).Status.Serving
-	setSourcePath(t, img, "/ok/2s/b")
+	setSourcePath(t, img, "/hang/b")
 	got := env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSyncing && img.Status.Revision != old.Revision
 	})
@@ -76,12 +76,13 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKey{Namespace: img.Namespace, Name: old.PersistentVolumeClaim}, claim))
 
+	setSourcePath(t, img, "/ok/100ms/c")
 	got = env.AwaitSucceeded(t, img)
 	require.NotNil(t, got.Status.Serving)
 	assert.Equal(t, got.Status.Revision, got.Status.Serving.Revision)
 	env.AwaitGone(t, claim)
 	require.True(t, testenv.AwaitCondition(t, func() bool { return len(listSnapshots(t, img)) == 1 && len(env.ListDataVolumes(t, img)) == 1 }))
-	assert.Equal(t, 2, history().Attempts(img.UID))
+	assert.Equal(t, 3, history().Attempts(img.UID))
 }
 
 // TestSourceChangedToAFailingOne wants the old revision to be served still.

@@ -50,19 +50,19 @@ func secretsOf(pod *corev1.Pod) (names []string) {
 }
 
 // TestSourcesReachTheImporter wants CDI's webhook to accept what the CRD accepts, and CDI's
-// controller to make an importer of it.
+// controller to make an importer of it. The imports outlast the test, which looks at one after another.
 func TestSourcesReachTheImporter(t *testing.T) {
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "3", "retryLimit", "0"))
 	ns := env.CreateHomeNamespace(t)
 	env.AllowSecrets(t, ns)
 	env.Create(t, newSecret(ns, "token", "any", "Authorization: Bearer s3cr3t"), newSecret(ns, "google", "credentials.json", "{}"))
 
-	headers := env.NewImage(ns, "headers", "/tenant/15s/a")
+	headers := env.NewImage(ns, "headers", "/tenant/1h/a")
 	headers.Spec.ExtraHeaders, headers.Spec.SecretExtraHeaders = []string{"X-Tenant: blue", "X-Site: bergen"}, []string{"token"}
 	gcs := env.NewImage(ns, "gcs", "")
-	gcs.Spec.SourceType, gcs.Spec.URL, gcs.Spec.SecretRef = v1alpha1.SourceGCS, "gs://bucket/ok/15s/a", "google"
+	gcs.Spec.SourceType, gcs.Spec.URL, gcs.Spec.SecretRef = v1alpha1.SourceGCS, "gs://bucket/ok/1h/a", "google"
 	node := env.NewImage(ns, "node", "")
-	node.Spec.SourceType, node.Spec.URL, node.Spec.PullMethod = v1alpha1.SourceRegistry, "docker://registry.example.com/disks/ubuntu:22.04", v1alpha1.PullNode
+	node.Spec.SourceType, node.Spec.URL, node.Spec.PullMethod = v1alpha1.SourceRegistry, "docker://registry.example.com/disks/1h/ubuntu:22.04", v1alpha1.PullNode
 	env.Create(t, headers, gcs, node)
 
 	pod := awaitImporter(t, headers)
@@ -74,7 +74,7 @@ func TestSourcesReachTheImporter(t *testing.T) {
 	}
 	assert.Equal(t, map[string]bool{"X-Tenant: blue": true, "X-Site: bergen": true}, sent)
 	assert.Contains(t, secretsOf(pod), "token")
-	assert.Equal(t, 1, env.HeadRequests("/tenant/15s/a"))
+	assert.Equal(t, 1, env.HeadRequests("/tenant/1h/a"))
 
 	pod = awaitImporter(t, gcs)
 	values := envOf(&pod.Spec.Containers[0])
@@ -85,7 +85,7 @@ func TestSourcesReachTheImporter(t *testing.T) {
 	pod = awaitImporter(t, node)
 	require.Len(t, pod.Spec.Containers, 2)
 	assert.Equal(t, "server", pod.Spec.Containers[1].Name)
-	assert.Equal(t, "registry.example.com/disks/ubuntu:22.04", pod.Spec.Containers[1].Image)
+	assert.Equal(t, "registry.example.com/disks/1h/ubuntu:22.04", pod.Spec.Containers[1].Image)
 	assert.Equal(t, "node", envOf(&pod.Spec.Containers[0])["IMPORTER_PULL_METHOD"])
 
 	stored := env.AwaitImage(t, headers, testenv.InPhase(v1alpha1.PhaseSyncing))

@@ -53,7 +53,7 @@ func TestWatchMissesNoDeletion(t *testing.T) {
 		select {
 		case got := <-reconciled:
 			require.Equal(t, name, got)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "the controller got no request for", name.String())
 		}
 	}

@@ -139,7 +139,7 @@ func TestPermissionWatch(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	select {
 	case <-changed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "nobody was told")
 	}
 	require.ErrorContains(t, w.Check(nil), "lacks permissions: list a.g.io")

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // attempt is a request by which a thief of an account's token tries to get more than the account
@@ -142,10 +144,6 @@ func TestAccountsCannotGetMore(t *testing.T) {
 	}
 }
 
-// laterPolicyTimeout is the wait for a policy once others of its chart are in force: an attempt
-// that is accepted waits for it in vain.
-const laterPolicyTimeout = 10 * time.Second
-
 func (a attempt) requireRefused(t *testing.T, c client.Client, verb, sub string) {
 	t.Helper()
 	send := a.send
@@ -165,7 +163,7 @@ func (a attempt) requireRefused(t *testing.T, c client.Client, verb, sub string)
 		require.Error(check, err, "it was accepted")
 		assert.True(check, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
 		assert.ErrorContains(check, err, a.want)
-	}, laterPolicyTimeout, 50*time.Millisecond)
+	}, testenv.Patience, 50*time.Millisecond)
 	if a.hides != "" && err != nil {
 		assert.NotContains(t, err.Error(), a.hides)
 	}

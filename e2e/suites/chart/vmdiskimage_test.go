@@ -20,6 +20,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestUnreferencedImageTTL(t *testing.T) {
@@ -234,14 +235,14 @@ func TestStoredTextsStayValid(t *testing.T) {
 	object := newImage(t, map[string]any{"url": "https://example.com/a\n"})
 	rules := setRules(nil)
 	require.NotEmpty(t, rules)
-	require.Eventually(t, func() bool { return adminClient.Create(t.Context(), object) == nil }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return adminClient.Create(t.Context(), object) == nil }, testenv.Patience, 20*time.Millisecond)
 	t.Cleanup(func() { assert.NoError(t, adminClient.Delete(context.Background(), object)) })
 	setRules(rules)
 	// In a dry run: a change accepted by the rules of before would be stored, and be valid from then on.
 	require.Eventually(t, func() bool {
 		err := adminClient.Patch(t.Context(), object.DeepCopy(), newMergePatch(`{"spec":{"url":"https://example.com/b\n"}}`), client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "url must have no space")
-	}, time.Minute, 20*time.Millisecond)
+	}, testenv.Patience, 20*time.Millisecond)
 
 	require.NoError(t, adminClient.Patch(t.Context(), object, newMergePatch(`{"metadata":{"finalizers":[]},"spec":{"priority":-1}}`)))
 }

@@ -58,7 +58,7 @@ func TestTopOnATerminal(t *testing.T) {
 		require.NoError(t, command.Start())
 		select {
 		case <-screen.shown:
-		case <-time.After(2 * time.Minute):
+		case <-time.After(testenv.Patience):
 			t.Fatalf("no screen: %q", screen.text.String())
 		}
 		_, err = io.WriteString(keyboard, key)

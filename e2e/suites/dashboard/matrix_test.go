@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func focusGrid(t *testing.T, p *browser.Page) {
@@ -195,7 +196,7 @@ func TestMatrixChangesAlone(t *testing.T) {
 		p.advance(time.Minute)
 		_, changes := asked()
 		return changes > 1
-	}, time.Minute, 100*time.Millisecond)
+	}, testenv.Patience, 100*time.Millisecond)
 	whole, _ := asked()
 	assert.Equal(t, 1, whole)
 }

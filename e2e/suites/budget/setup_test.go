@@ -46,8 +46,9 @@ type testMember struct{ *fleet.Member }
 
 func TestMain(m *testing.M) {
 	fleet.RunTests(m, fleet.Options{
+		// Attempts that are held time out again and again, for as long as a test takes.
 		Policy: map[string]string{
-			"concurrency": fmt.Sprint(concurrency), "retryLimit": "5", "retryBackoffDuration": "100ms", "preflight": "false",
+			"concurrency": fmt.Sprint(concurrency), "retryLimit": "50", "retryBackoffDuration": "100ms", "preflight": "false",
 			"attemptTimeout": attemptTimeout.String(),
 		},
 		Members: fleet.Each(fleet.MemberOptions{ImportDuration: importDuration, Link: true, Observe: true}, memberNames...),

@@ -5,6 +5,8 @@ package report
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -174,8 +177,9 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 		assert.LessOrEqual(t, len(page.Page.Images), v1alpha1.MaxReportedImages)
 	}
 
-	a.markWrites()
 	img := imageInFarm(ns, 7)
+	countStates := watchStates(t, img)
+	a.markWrites()
 	env.Update(t, img, func() { img.Spec.URL += "-new" })
 	awaitReport(t, "the change is reported", func(r storedReport) bool {
 		got := r.imagesByKey(t)[ns+"/image-7"]
@@ -192,7 +196,14 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 	assert.Equal(t, 1, changed)
 	assert.Empty(t, after.root.ManagedFields, "they would double what a write of the root costs")
 	assert.Len(t, after.pages, len(before.pages))
-	t.Logf("%d pages; one change was written as %v", len(after.pages), a.writesSinceMark())
+	states, pageWrites := countStates(), 0
+	for _, w := range a.writesSinceMark() {
+		if strings.Contains(w, "page-") {
+			pageWrites++
+		}
+	}
+	t.Logf("%d pages; one change, to %d states, was written as %v", len(after.pages), states, a.writesSinceMark())
+	assert.LessOrEqual(t, pageWrites, states, "a page is written for a state of its image, once")
 	assert.LessOrEqual(t, len(a.writesSinceMark()), 6, "the image had up to three states")
 
 	a.markWrites()
@@ -201,6 +212,35 @@ func TestOneChangeRewritesOnePage(t *testing.T) {
 		require.NoError(t, env.Client().Delete(t.Context(), img))
 	}
 	awaitReport(t, "pages are merged", func(r storedReport) bool { return r.root.Root.Images == 8 && len(r.pages) == 1 })
+}
+
+// watchStates returns a function that counts the states that an image has had since, with the one that
+// is stored then.
+func watchStates(t *testing.T, img *v1alpha1.VMDiskImage) func() int {
+	t.Helper()
+	var mu sync.Mutex
+	states, last := 0, ""
+	stop, err := controlplane.WatchObjects(t.Context(), env.Client(), &v1alpha1.VMDiskImageList{}, func(c controlplane.Change[*v1alpha1.VMDiskImage]) {
+		mu.Lock()
+		defer mu.Unlock()
+		if last = c.Object.ResourceVersion; !c.Preexisting {
+			states++
+		}
+	}, client.InNamespace(img.Namespace), client.MatchingFields{"metadata.name": img.Name})
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return func() (n int) {
+		t.Helper()
+		require.True(t, testenv.AwaitCondition(t, func() bool {
+			stored := &v1alpha1.VMDiskImage{}
+			require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), stored))
+			mu.Lock()
+			defer mu.Unlock()
+			n = states
+			return last == stored.ResourceVersion
+		}), "the watch has not seen the image")
+		return n
+	}
 }
 
 func TestReportChangedByOthersIsRepaired(t *testing.T) {

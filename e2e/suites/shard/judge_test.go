@@ -5,69 +5,82 @@ package shard_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
-// versionJudge polls all plans, reports and members: no version may fall, no agent may count as
+// versionJudge watches all plans, reports and members: no version may fall, no agent may count as
 // unhealthy.
 type versionJudge struct {
-	fleet  *testFleet
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	fleet *testFleet
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// seen are the resourceVersions of objects.
+	seen   map[string]uint64
 	last   map[string]planVersion
 	faults map[string]bool
 }
 
 type planVersion struct{ epoch, sequence int64 }
 
-func newJudge(f *testFleet) *versionJudge {
-	ctx, cancel := context.WithCancel(context.Background())
-	j := &versionJudge{fleet: f, cancel: cancel, last: map[string]planVersion{}, faults: map[string]bool{}}
-	j.done.Go(func() {
-		for ticker := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-ticker.C {
-			j.checkVersions(ctx)
+// startJudge watches until the fleet stops.
+func startJudge(f *testFleet) (*versionJudge, error) {
+	j := &versionJudge{fleet: f, seen: map[string]uint64{}, last: map[string]planVersion{}, faults: map[string]bool{}}
+	for _, list := range judgedLists() {
+		stop, err := controlplane.WatchObjects(context.Background(), f, list, j.record)
+		if err != nil {
+			return nil, err
 		}
-	})
-	return j
+		f.OnStop(stop)
+	}
+	return j, nil
 }
 
-func (j *versionJudge) stopWatching() {
-	j.cancel()
-	j.done.Wait()
+func judgedLists() []client.ObjectList {
+	return []client.ObjectList{&v1alpha1.ClusterReportList{}, &v1alpha1.ClusterPlanList{}, &v1alpha1.MemberClusterList{}}
 }
 
-// checkVersions reads all copies; it skips a poll while the API server is away.
-func (j *versionJudge) checkVersions(ctx context.Context) {
-	var reports v1alpha1.ClusterReportList
-	var plans v1alpha1.ClusterPlanList
-	var all v1alpha1.MemberClusterList
-	for _, list := range []client.ObjectList{&reports, &plans, &all} {
-		if j.fleet.List(ctx, list) != nil {
-			return
-		}
+func objectKey(o client.Object) string {
+	return fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
+}
+
+func resourceVersion(o client.Object) uint64 {
+	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err) // etcd's revisions
+	}
+	return version
+}
+
+func (j *versionJudge) record(change controlplane.Change[client.Object]) {
+	if change.Type == watch.Deleted {
+		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, r := range reports.Items {
-		j.requireRising("ClusterReport "+r.Namespace+"/"+r.Name, planVersion{0, r.Sequence})
-	}
-	for _, p := range plans.Items {
-		j.requireRising("ClusterPlan "+p.Namespace, planVersion{p.Spec.Epoch, p.Spec.Sequence})
-	}
-	for _, m := range all.Items {
-		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionAgentHealthy); c != nil && c.Status == metav1.ConditionFalse {
-			j.faults[fmt.Sprintf("the agent of %s is not healthy: %s", m.Name, c.Message)] = true
+	key := objectKey(change.Object)
+	j.seen[key] = resourceVersion(change.Object)
+	switch o := change.Object.(type) {
+	case *v1alpha1.ClusterReport:
+		j.requireRising(key, planVersion{0, o.Sequence})
+	case *v1alpha1.ClusterPlan:
+		j.requireRising(key, planVersion{o.Spec.Epoch, o.Spec.Sequence})
+	case *v1alpha1.MemberCluster:
+		if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionAgentHealthy); c != nil && c.Status == metav1.ConditionFalse {
+			j.faults[fmt.Sprintf("the agent of %s is not healthy: %s", o.Name, c.Message)] = true
 		}
 	}
 }
@@ -80,9 +93,23 @@ func (j *versionJudge) requireRising(what string, now planVersion) {
 	j.last[what] = now
 }
 
-// requireNoFaults requires that no fault was recorded since the last call.
+// requireNoFaults requires that no fault was recorded since the last call. It waits until the watches
+// have seen all that is stored: a judge that sees nothing finds no fault.
 func (j *versionJudge) requireNoFaults(t *testing.T) {
 	t.Helper()
+	for _, list := range judgedLists() {
+		require.True(t, testenv.AwaitCondition(t, func() bool { return j.fleet.List(t.Context(), list) == nil }))
+		require.NotZero(t, meta.LenList(list), "%T", list)
+		require.NoError(t, meta.EachListItem(list, func(item runtime.Object) error {
+			o := item.(client.Object)
+			require.True(t, testenv.AwaitCondition(t, func() bool {
+				j.mu.Lock()
+				defer j.mu.Unlock()
+				return j.seen[objectKey(o)] >= resourceVersion(o)
+			}), "the judge has not seen %s", objectKey(o))
+			return nil
+		}))
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	assert.Empty(t, j.faults)

@@ -63,9 +63,8 @@ func TestMain(m *testing.M) {
 				return err
 			}
 		}
-		shared.judge = newJudge(shared)
-		f.OnStop(shared.judge.stopWatching)
-		return nil
+		shared.judge, err = startJudge(shared)
+		return err
 	})
 }
 

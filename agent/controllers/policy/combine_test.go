@@ -32,13 +32,14 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 		noPolicy  bool
 		notStored bool // the ledger keeps what it has of the ConfigMap
 	}{
-		"it sets none":                            {own: map[string]string{"retryLimit": "1"}, want: 8, wantText: "the hub's policy is in force (a test)"},
-		"it is empty":                             {own: map[string]string{}, want: 8, wantText: "the hub's policy is in force (a test)"},
-		"it sets less":                            {own: map[string]string{"concurrency": "3"}, want: 3, wantOwn: ptr.To[int32](3), wantText: ", with the smaller concurrency of ConfigMap sync-operator/sync-operator-policy, 3"},
-		"it sets more":                            {own: map[string]string{"concurrency": "9"}, want: 8, wantOwn: ptr.To[int32](9), wantText: "the hub's policy is in force (a test)"},
-		"it does not exist":                       {want: 8, wantText: "the hub's policy is in force (a test)"},
-		"it is invalid":                           {own: invalid, stored: last, want: 6, notStored: true, wantText: "is not used"},
-		"it sets none, and there is no plan yet":  {own: map[string]string{}, noPlan: true, want: 3, wantText: "in force"},
+		"it sets none":                           {own: map[string]string{"retryLimit": "1"}, want: 8, wantText: "the hub's policy is in force (a test)"},
+		"it is empty":                            {own: map[string]string{}, want: 8, wantText: "the hub's policy is in force (a test)"},
+		"it sets less":                           {own: map[string]string{"concurrency": "3"}, want: 3, wantOwn: ptr.To[int32](3), wantText: ", with the smaller concurrency of ConfigMap sync-operator/sync-operator-policy, 3"},
+		"it sets more":                           {own: map[string]string{"concurrency": "9"}, want: 8, wantOwn: ptr.To[int32](9), wantText: "the hub's policy is in force (a test)"},
+		"it pauses":                              {own: map[string]string{"concurrency": "0"}, want: 0, wantOwn: ptr.To[int32](0), wantText: ", with the smaller concurrency of ConfigMap sync-operator/sync-operator-policy, 0"},
+		"it does not exist":                      {want: 8, wantText: "the hub's policy is in force (a test)"},
+		"it is invalid":                          {own: invalid, stored: last, want: 6, notStored: true, wantText: "is not used"},
+		"it sets none, and there is no plan yet": {own: map[string]string{}, noPlan: true, want: 3, wantText: "in force"},
 		"it does not exist, and the plan is gone": {noPlan: true, stored: last, want: 5, notStored: true, wantText: "The last valid policy stays in force, concurrency 5"},
 		"there never was anything":                {noPlan: true, noPolicy: true, notStored: true, wantText: "nothing is downloaded"},
 	} {

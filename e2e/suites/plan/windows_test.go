@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,13 +24,17 @@ func windowAt(opens time.Time) string {
 
 // TestWindowEndsNothing wants what runs when a window closes to run on, nothing to start
 // outside of it, and the images that wait to say when the next one opens, and to go on then.
-// Windows open and close at whole minutes: the first closes in 90 to 150 seconds, the second
-// opens two minutes later.
+// Windows open and close at whole minutes. What has to be seen before one opens or closes is seen
+// while that is hours away: then the policy moves it to 30 to 90 seconds from now.
 func TestWindowEndsNothing(t *testing.T) {
 	testenv.RunInTurn(t, 1)
-	closes := time.Now().UTC().Add(30 * time.Second).Truncate(time.Minute).Add(2 * time.Minute)
-	reopens := closes.Add(2 * time.Minute)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "windows", "["+windowAt(closes.Add(-policy.MinWindowDuration))+", "+windowAt(reopens)+"]"))
+	soon := func() time.Time {
+		return time.Now().UTC().Add(30 * time.Second).Truncate(time.Minute).Add(time.Minute)
+	}
+	setWindows := func(windows ...string) {
+		env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "windows", "["+strings.Join(windows, ", ")+"]"))
+	}
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	o := env.StartObserver(t)
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
 	ns := env.CreateHomeNamespace(t)
@@ -40,18 +45,22 @@ func TestWindowEndsNothing(t *testing.T) {
 	env.Create(t, waiting)
 	env.AwaitImage(t, waiting, testenv.HasReason(v1alpha1.ReasonWaitingForSlot))
 
+	closes := soon()
+	later := closes.Add(6 * time.Hour)
+	setWindows(windowAt(closes.Add(-policy.MinWindowDuration)), windowAt(later))
 	awaitTime(t, closes)
 	got := env.AwaitImage(t, waiting, testenv.HasReason(v1alpha1.ReasonWaitingForWindow))
 	require.NotNil(t, got.Status.OpensAt)
-	assert.True(t, got.Status.OpensAt.Equal(&metav1.Time{Time: reopens}), "%s, not %s", got.Status.OpensAt, reopens)
-	assert.Contains(t, got.Status.Message, reopens.Format(time.RFC3339))
+	assert.True(t, got.Status.OpensAt.Equal(&metav1.Time{Time: later}), "%s, not %s", got.Status.OpensAt, later)
+	assert.Contains(t, got.Status.Message, later.Format(time.RFC3339))
 	require.NotNil(t, env.Ledger(t).Status.InForce)
 	assert.Zero(t, env.Ledger(t).Status.Budget)
 	assert.Equal(t, dataVolume, env.AwaitImporting(t, running).UID, "what runs runs on")
 
 	require.NoError(t, env.Client().Delete(t.Context(), running))
 	env.AwaitGone(t, running.DeepCopy())
-
+	reopens := soon()
+	setWindows(windowAt(reopens))
 	awaitTime(t, reopens)
 	got = env.AwaitSucceeded(t, waiting)
 	assert.Nil(t, got.Status.OpensAt)

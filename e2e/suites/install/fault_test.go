@@ -5,6 +5,7 @@ package install_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -57,23 +58,29 @@ func TestInstallAttemptsAreBounded(t *testing.T) {
 	s.optIn(t)
 	m := s.awaitCondition(t, metav1.ConditionFalse, v1alpha1.ReasonInstallAttemptsExhausted, "6 attempts to install agent dev have failed", "annotate membercluster edge pelotech.ot/install-attempts-")
 	assert.Equal(t, install.MaxAttempts, install.ParseAttempts(m.Annotations[v1alpha1.AnnotationInstallAttempts]).Count)
-	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
+	text, err := s.Hub.ReadMetrics(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, text, fmt.Sprintf(`ot_hub_agent_install_attempts_total{result="failed"} %d`+"\n", install.MaxAttempts))
+	// No test of this hub comes before. An attempt whose requests the member does not answer in time may
+	// end before its release.
+	releases := tried.Load()
+	assert.Positive(t, releases)
+	assert.LessOrEqual(t, releases, int32(install.MaxAttempts))
 
 	// Neither a change of the MemberCluster nor a restarted hub is a reason for another attempt.
 	s.setAnnotation(t, "example.com/touch", t.Name())
 	require.NoError(t, s.Hub.Stop(testenv.Patience))
-	var err error
 	s.Hub, err = s.StartHub(context.Background(), "")
 	require.NoError(t, err)
 	s.setValues(t, "unrelated", "x: y")
 	s.awaitSettled(t)
-	assert.Equal(t, int32(install.MaxAttempts), tried.Load())
+	assert.Equal(t, releases, tried.Load())
 
 	s.edgeProxy.SetBeforeHook(nil)
 	s.setAnnotation(t, v1alpha1.AnnotationInstallAttempts, "")
 	s.awaitInstalled(t)
 	require.NotNil(t, s.getDeployment(t))
-	text, err := s.Hub.ReadMetrics(t.Context())
+	text, err = s.Hub.ReadMetrics(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, text, `ot_hub_agent_install_attempts_total{result="succeeded"} 1`)
 	require.Eventually(t, func() bool {

@@ -281,7 +281,14 @@ func TestSIGTERMHandsOverFasterThanSIGKILL(t *testing.T) {
 		standby.KillAndWait()
 		return took
 	}
-	afterKill, afterTerm := measureHandOver(syscall.SIGKILL), measureHandOver(syscall.SIGTERM)
-	t.Logf("takeover %.2f s after SIGTERM, %.2f s after SIGKILL", afterTerm.Seconds(), afterKill.Seconds())
+	// A machine that stalls delays one hand-over; a Lease that nobody gives up delays all.
+	var afterKill, afterTerm time.Duration
+	for range 3 {
+		afterKill, afterTerm = measureHandOver(syscall.SIGKILL), measureHandOver(syscall.SIGTERM)
+		t.Logf("takeover %.2f s after SIGTERM, %.2f s after SIGKILL", afterTerm.Seconds(), afterKill.Seconds())
+		if afterTerm < afterKill/2 {
+			break
+		}
+	}
 	assert.Less(t, afterTerm, afterKill/2)
 }

@@ -254,7 +254,7 @@ func TestTokenThatHasEnded(t *testing.T) {
 		assert.Equal(t, http.StatusUnauthorized, proxied.get(t, other.UIURL, path).status, path)
 	}
 
-	short, err := shared.provider.Token(viewer, 20*time.Second, readers)
+	short, err := shared.provider.Token(viewer, time.Minute, readers)
 	require.NoError(t, err)
 	requireSignedIn(t, b.login(t, elected.UIURL, short))
 	proxied.authorization = short

@@ -20,7 +20,7 @@ func TestHubWithUnreadableDiscovery(t *testing.T) {
 			if what == "not allowed" {
 				require.NoError(t, program.InstallClusterCRD(t.Context(), shared.HubMember.ControlPlane.Config()))
 			}
-			h := shared.startHub(t, nil, "--cluster-api-selector=fleet=ot")
+			h := shared.startHub(t, nil, append(longLease, "--cluster-api-selector=fleet=ot")...)
 			shared.awaitLeader(t, h)
 			for n := range 2 {
 				shared.awaitAcknowledged(t, shared.setNewBudget(t))

@@ -146,7 +146,7 @@ func TestLeaderKilledDuringChanges(t *testing.T) {
 // TestDelayedPlanIsRejected delays a relay's write of a newer plan until the member has a
 // still newer one.
 func TestDelayedPlanIsRejected(t *testing.T) {
-	leader, _ := shared.startTwoHubs(t, nil, longMemberTimeout)
+	leader, _ := shared.startTwoHubs(t, nil, append(longLease, longMemberTimeout)...)
 	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 	onlyRose := shared.startJudges(t)
 	late := holdWrites(t, shared.fakeProxy, mailboxPath(proxiedFake, "clusterplans", v1alpha1.MailboxName))[0]

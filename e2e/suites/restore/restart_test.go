@@ -5,7 +5,6 @@ package restore_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -110,25 +109,4 @@ func awaitSynced(t *testing.T, c client.Client, n int) {
 		}
 		return ready == n
 	}), "not all %d images are synced", n)
-}
-
-func TestHubStartWithInvalidPolicy(t *testing.T) {
-	h := shared.startHub(t, nil)
-	shared.awaitAcknowledged(t, shared.setNewBudget(t))
-	before := shared.mailboxVersions(t)
-	require.NoError(t, h.Stop(testenv.Patience))
-	testenv.AdmitInvalidPolicy(t, shared)
-	shared.ReplacePolicy(t, map[string]string{"concurrency": "many"})
-	h = shared.startHub(t, nil)
-	shared.awaitLeader(t, h)
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		text, err := h.ReadMetrics(t.Context())
-		require.NoError(t, err)
-		return strings.Contains(text, "ot_hub_policy_valid 0") && strings.Contains(text, `ot_hub_policy_key_invalid{key="concurrency"} 1`)
-	}), "the metrics do not tell of the bad policy")
-	// It goes on with what it is told, and plans by what was good.
-	shared.reportFromAllFakes(t, 6)
-	shared.reportFromAllFakes(t, 7)
-	assert.Equal(t, before, shared.mailboxVersions(t))
-	shared.awaitAcknowledged(t, shared.setNewBudget(t))
 }

@@ -21,6 +21,7 @@ import (
 // A schedule makes a report when it is time, once; those before go, but for as many as
 // are to stay and those that a prune goes by.
 func TestScheduledReports(t *testing.T) {
+	testenv.RunInTurn(t, 3)
 	t.Parallel()
 	in := shared.Members[bergen]
 	in.createLeftoverImages(t, "schedule-a")

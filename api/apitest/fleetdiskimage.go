@@ -72,12 +72,6 @@ func (b *FleetDiskImageBuilder) WithTargetNamespace(namespace string) *FleetDisk
 	return b
 }
 
-// WithTemplate sets what the images are made from.
-func (b *FleetDiskImageBuilder) WithTemplate(spec v1alpha1.VMDiskImageSpec) *FleetDiskImageBuilder {
-	b.img.Spec.Template = spec
-	return b
-}
-
 // WithURL sets the URL of the template.
 func (b *FleetDiskImageBuilder) WithURL(url string) *FleetDiskImageBuilder {
 	b.img.Spec.Template.URL = url

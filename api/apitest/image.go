@@ -54,12 +54,6 @@ func (b *ImageBuilder) Obj() *v1alpha1.VMDiskImage { return b.img.DeepCopy() }
 // WithUID sets the UID.
 func (b *ImageBuilder) WithUID(uid types.UID) *ImageBuilder { b.img.UID = uid; return b }
 
-// Created sets the creation time.
-func (b *ImageBuilder) Created(t time.Time) *ImageBuilder {
-	b.img.CreationTimestamp = metav1.NewTime(t)
-	return b
-}
-
 // WithGeneration sets the generation.
 func (b *ImageBuilder) WithGeneration(n int64) *ImageBuilder { b.img.Generation = n; return b }
 
@@ -191,6 +185,3 @@ func (b *SlotBuilder) Started(t time.Time) *SlotBuilder {
 	b.slot.StartedAt = metav1.NewTime(t)
 	return b
 }
-
-// Ended marks the slot: its attempt is over.
-func (b *SlotBuilder) Ended() *SlotBuilder { b.slot.Ended = true; return b }

@@ -244,9 +244,3 @@ func (b *SnapshotBuilder) Error(message string) *SnapshotBuilder {
 	b.ensureStatus().Error = &snapshotv1.VolumeSnapshotError{Message: &message}
 	return b
 }
-
-// Deleted sets the time of a deletion that waits for finalizers.
-func (b *SnapshotBuilder) Deleted(t time.Time) *SnapshotBuilder {
-	setDeletionTimestamp(&b.snap.ObjectMeta, t)
-	return b
-}

@@ -40,16 +40,6 @@ func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, e
 	return link, nil
 }
 
-// ConfirmedSequence returns status.confirmed of a link if it was written for this
-// process. A value for another process does not count: the hub may have been restored
-// from a backup since.
-func (r *Replica) ConfirmedSequence(link *v1alpha1.MemberLink) int64 {
-	if link == nil || link.Status.Challenge != r.Challenge() {
-		return 0
-	}
-	return link.Status.Confirmed
-}
-
 // OwnsMember reports whether this replica has to sync a member now. It is called before
 // each sync, since a paused process finds out only here that its Lease has ended.
 func (r *Replica) OwnsMember(link *v1alpha1.MemberLink) bool {

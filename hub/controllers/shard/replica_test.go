@@ -218,13 +218,3 @@ func TestReplicaYieldsToSuccessor(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
-
-func TestConfirmedSequenceIsOfOneProcess(t *testing.T) {
-	r := NewReplica(newFakeAPIServer(), options)
-	link := linkAssignedTo("one")
-	link.Status.Confirmed, link.Status.Challenge = 7, "another process"
-	assert.Zero(t, r.ConfirmedSequence(link), "the hub may have been restored from a backup since")
-	link.Status.Challenge = r.Challenge()
-	assert.EqualValues(t, 7, r.ConfirmedSequence(link))
-	assert.Zero(t, r.ConfirmedSequence(nil))
-}

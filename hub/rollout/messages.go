@@ -83,7 +83,10 @@ func (e *evaluation) blockerMessage(b blocker) string {
 		if rollout.OfflineClusters != v1alpha1.OfflineWait || wave == "" {
 			return fmt.Sprintf("all placed clusters are offline (%s); they catch up when they are back", e.clusterNames(isDeferred))
 		}
-		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, inWave.Deferred, e.clusterNames(isDeferred))
+		names, n := e.listClusterNames(func(c *placedCluster) bool {
+			return int(c.wave) == e.currentWave && isDeferred(c) && !c.isQuarantined()
+		})
+		return fmt.Sprintf("wave %s waits for %d offline (%s), because spec.rollout.offlineClusters is Wait", wave, n, names)
 	case v1alpha1.ReasonAwaitingClusters:
 		return fmt.Sprintf("%s in progress; none waits to start", ofClusters(inWave.Progressing, inWave.Total, "in wave "+wave+" is", "in wave "+wave+" are"))
 	case v1alpha1.ReasonClustersBlocked:
@@ -205,6 +208,9 @@ func joinFirst(names []string, total int) string {
 }
 
 func isDeferred(c *placedCluster) bool { return c.state == v1alpha1.ClusterDeferred }
+
+// isQuarantined reports whether a cluster is in quarantine: no wave waits for it.
+func (c *placedCluster) isQuarantined() bool { return c.OfflineReason == v1alpha1.ReasonQuarantined }
 
 func pluralClusters(n int32) string {
 	if n == 1 {

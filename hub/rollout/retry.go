@@ -26,7 +26,7 @@ func (e *evaluation) evaluateRetry(c *placedCluster) {
 	isNew := failed && (e.isRetryNew() || c.pendingRetry) && e.canRetry(c) && !slices.Contains([]string{c.PlannedRetry, c.Report.Retry}, e.Image.Spec.Retry.Token)
 	restarts := isNew && (c.OfflineReason != "" || !c.PlanRefused)
 	switch {
-	case !isNew && c.pendingRetry && c.OfflineReason == v1alpha1.ReasonQuarantined: // what it reported is not believed, and not forgotten
+	case !isNew && c.pendingRetry && c.isQuarantined(): // what it reported is not believed, and not forgotten
 		e.unreachedRetries = append(e.unreachedRetries, c.Name)
 	case isNew && (c.OfflineReason != "" || c.PlanRefused):
 		c.retry = e.Image.Spec.Retry.Token
@@ -63,7 +63,7 @@ func (e *evaluation) isRetryNew() bool {
 // hasTimedOutOffline reports whether a cluster has used up its deadline before it went offline: it
 // counts as deferred, and as timed out when it is back.
 func (e *evaluation) hasTimedOutOffline(c *placedCluster) bool {
-	if c.state != v1alpha1.ClusterDeferred || c.OfflineReason == v1alpha1.ReasonQuarantined {
+	if c.state != v1alpha1.ClusterDeferred || c.isQuarantined() {
 		return false
 	}
 	used, _ := c.recordedUse(e.Now)

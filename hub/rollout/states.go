@@ -14,7 +14,7 @@ func (e *evaluation) evaluateState(c *placedCluster) {
 	switch {
 	// What it reported before is not to be believed, and counts neither as a failure nor
 	// as a success.
-	case c.OfflineReason == v1alpha1.ReasonQuarantined:
+	case c.isQuarantined():
 		c.state = v1alpha1.ClusterDeferred
 	case c.started && r.servesRevision(c.effective.Revision):
 		c.state = v1alpha1.ClusterSucceeded

@@ -332,6 +332,7 @@ func TestStatusMessages(t *testing.T) {
 		"all offline":              {apitest.FleetDiskImage("ubuntu"), "a=DD", "all placed clusters are offline (a-0, a-1); they catch up when they are back"},
 		"one offline is waited":    {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=SD", "wave rest waits for 1 offline (a-1), because spec.rollout.offlineClusters is Wait"},
 		"all offline are waited":   {apitest.FleetDiskImage("ubuntu").WithOfflineClusters(v1alpha1.OfflineWait), "a=D", "wave rest waits for 1 offline (a-0), because spec.rollout.offlineClusters is Wait"},
+		"only one wave is waited":  {newUbuntu().WithOfflineClusters(v1alpha1.OfflineWait), "canary=SDq eu=DD", "wave canary waits for 1 offline (canary-1), because spec.rollout.offlineClusters is Wait"},
 		"offline ones need no one": {apitest.FleetDiskImage("ubuntu"), "a=SD", "1 of 2 clusters has images/ubuntu-1.0.0; 1 offline: it catches up when it is back"},
 	} {
 		t.Run(name, func(t *testing.T) {

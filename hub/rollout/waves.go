@@ -239,7 +239,7 @@ type stateCounts struct {
 func (c *stateCounts) addCluster(cluster *placedCluster) {
 	c.Total++
 	*c.CountOf(cluster.state)++
-	if cluster.OfflineReason == v1alpha1.ReasonQuarantined {
+	if cluster.isQuarantined() {
 		c.quarantined++
 	}
 	if cluster.keepsItem {

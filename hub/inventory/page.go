@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unique"
@@ -65,7 +66,29 @@ type tally struct {
 	entries      int32
 	unreferenced int32
 	references   int64
-	bytes        int64
+	bytes        byteSum
+}
+
+// byteSum is a sum that is exact whatever members report: an int64 overflows with the images of two
+// members that lie, and what they added could not be subtracted from one that saturates.
+type byteSum struct{ high, low int64 }
+
+const lowBits = 32
+
+func newByteSum(n int64) byteSum { return byteSum{high: n >> lowBits, low: n & (1<<lowBits - 1)} }
+
+func (b *byteSum) addScaled(other byteSum, sign int64) {
+	b.high += sign * other.high
+	b.low += sign * other.low
+}
+
+// total returns the sum, or the largest number where that is larger.
+func (b *byteSum) total() int64 {
+	high := b.high + b.low>>lowBits
+	if high > math.MaxInt64>>lowBits {
+		return math.MaxInt64
+	}
+	return high<<lowBits | b.low&(1<<lowBits-1)
 }
 
 func (t *tally) addScaled(other *tally, sign int32) {
@@ -75,14 +98,14 @@ func (t *tally) addScaled(other *tally, sign int32) {
 	t.entries += sign * other.entries
 	t.unreferenced += sign * other.unreferenced
 	t.references += int64(sign) * other.references
-	t.bytes += int64(sign) * other.bytes
+	t.bytes.addScaled(other.bytes, int64(sign))
 }
 
 func (t *tally) addEntry(e *entry) {
 	t.phases[e.phaseIndex]++
 	t.entries++
 	t.references += int64(e.references)
-	t.bytes += e.bytes
+	t.bytes.addScaled(newByteSum(e.bytes), 1)
 	if e.references == 0 && e.phaseIndex != phaseAbsent {
 		t.unreferenced++
 	}
@@ -184,7 +207,7 @@ func timeFromUnix(seconds int64) *metav1.Time {
 func (t *tally) toCounts() readapi.Counts {
 	c := readapi.Counts{
 		Images: int(t.entries - t.phases[phaseAbsent]), Absent: int(t.phases[phaseAbsent]),
-		References: t.references, Unreferenced: int(t.unreferenced), Bytes: t.bytes,
+		References: t.references, Unreferenced: int(t.unreferenced), Bytes: t.bytes.total(),
 	}
 	for i, n := range t.phases {
 		if i == phaseAbsent || n == 0 {

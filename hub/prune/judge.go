@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/reportlimits"
 )
 
 // Cluster is one cluster at the time a PruneReport is completed.
@@ -61,13 +62,25 @@ func JudgeCluster(spec *v1alpha1.PruneReportSpec, c Cluster) v1alpha1.ReportedCl
 		j.namespaces, j.names = s.Namespaces, newNamePatterns(s.Names)
 	}
 	verdicts := j.judgeImages()
+	boundBytes(verdicts)
 	for i := range verdicts {
 		if v := &verdicts[i]; v.keptReason == "" {
-			r.Candidates = append(r.Candidates, j.newCandidate(v.image))
+			r.Candidates = append(r.Candidates, j.newCandidate(v))
 		}
 	}
 	r.Kept = groupKept(verdicts)
 	return r
+}
+
+// boundBytes bounds what the images of a cluster take together. Invariant: no sum over the clusters
+// of a report overflows, whatever members say.
+func boundBytes(verdicts []imageVerdict) {
+	left := int64(reportlimits.MaxClusterBytes)
+	for i := range verdicts {
+		v := &verdicts[i]
+		v.bytes = min(v.image.Bytes, left)
+		left -= v.bytes
+	}
 }
 
 func orphanBytes(orphans []v1alpha1.OrphanedObject) (sum int64) {
@@ -88,6 +101,7 @@ type clusterJudgement struct {
 // imageVerdict is the judgement of one image; without keptReason it is a candidate.
 type imageVerdict struct {
 	image      *v1alpha1.ReportedImage
+	bytes      int64
 	keptReason v1alpha1.KeptReason
 	detail     string
 }
@@ -102,7 +116,7 @@ func (j *clusterJudgement) judgeImages() []imageVerdict {
 			continue
 		}
 		kept, detail := j.keptReason(img)
-		list = append(list, imageVerdict{img, kept, detail})
+		list = append(list, imageVerdict{image: img, keptReason: kept, detail: detail})
 	}
 	slices.SortStableFunc(list, func(a, b imageVerdict) int {
 		return cmp.Or(
@@ -162,11 +176,12 @@ func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alp
 	return "", ""
 }
 
-func (j *clusterJudgement) newCandidate(img *v1alpha1.ReportedImage) v1alpha1.PruneCandidate {
+func (j *clusterJudgement) newCandidate(v *imageVerdict) v1alpha1.PruneCandidate {
+	img := v.image
 	return v1alpha1.PruneCandidate{
 		Namespace: img.Namespace, Name: img.Name, UID: img.UID, Revision: img.Revision, Phase: img.Phase, Origin: img.Origin,
 		DeclaredBy: j.cluster.DeclaredBy[types.NamespacedName{Namespace: img.Namespace, Name: img.Name}],
-		Bytes:      img.Bytes, UnreferencedSince: toStoredTimeOrNil(img.UnreferencedSince),
+		Bytes:      v.bytes, UnreferencedSince: toStoredTimeOrNil(img.UnreferencedSince),
 	}
 }
 
@@ -194,7 +209,7 @@ func groupKept(verdicts []imageVerdict) []v1alpha1.KeptImages {
 		}
 		last := &list[len(list)-1]
 		last.Images = append(last.Images, name)
-		last.Bytes += v.image.Bytes
+		last.Bytes += v.bytes
 		taken[k] += nameLength(name)
 		groups[k] = list
 	}

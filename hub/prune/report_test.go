@@ -263,3 +263,18 @@ func TestPlacementMatcher(t *testing.T) {
 		})
 	}
 }
+
+func TestSumsOfBytesDoNotOverflow(t *testing.T) {
+	images := make([]v1alpha1.ReportedImage, 256*128)
+	for i := range images {
+		images[i] = newUnreferenced(fmt.Sprint("i", i), func(img *v1alpha1.ReportedImage) { img.Bytes, img.References = 1<<47, int32(i%2) })
+	}
+	images[0].Bytes = 5
+	first := images[1]
+	judged := judgeAll(&v1alpha1.PruneReportSpec{}, []prune.Cluster{{Name: "a", Root: newRoot(), Images: images}, {Name: "b", Root: newRoot(), Images: images}})
+	st := prune.CompleteStatus(newReport(withStarted), judged, 1, "digest", now)
+	require.Len(t, st.Kept, 1)
+	require.Equal(t, int64(2<<50), st.Candidates.Bytes+st.Kept[0].Bytes, "a cluster counts as 1 PiB")
+	require.Equal(t, int64(5), judged[0].Candidates[0].Bytes)
+	require.Equal(t, first, images[1], "the images may be a cache's")
+}

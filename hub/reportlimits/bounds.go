@@ -9,15 +9,18 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// MaxClusterBytes is more than a cluster stores. Sums of thousands of such clusters fit into an
+// int64, sums of images of maxImageBytes do not.
+const MaxClusterBytes = 1 << 50
+
 // Bounds of what a report says in numbers. Sums over a fleet of honest members stay far below
-// those of their types, and no sum is negative.
+// those of their types. Who sums up what many images take bounds that sum, too.
 const (
 	maxCount = 1 << 18
 	// maxNumber bounds sequences and sizes: JSON has no larger exact integers.
 	maxNumber = 1<<53 - 1
-	// maxImageBytes is twice the largest disk, maxClusterBytes more than a cluster stores.
-	maxImageBytes   = 128 << 40
-	maxClusterBytes = 1 << 50
+	// maxImageBytes is twice the largest disk.
+	maxImageBytes = 128 << 40
 )
 
 // Times beyond these cannot be stored again: in UTC they may lie in year 0 or 10000.
@@ -55,7 +58,7 @@ func boundReport(report *v1alpha1.ClusterReport, change bool) (beyond bool) {
 		for i := range root.Orphans {
 			beyond = boundBytes(&root.Orphans[i].Bytes, maxImageBytes, change) || beyond
 		}
-		beyond = boundBytes(&root.OrphanBytes, maxClusterBytes, change) || beyond
+		beyond = boundBytes(&root.OrphanBytes, MaxClusterBytes, change) || beyond
 	}
 	if page := report.Page; page != nil {
 		beyond = boundValue(reflect.ValueOf(page), change) || beyond

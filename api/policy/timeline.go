@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // maxJoinedOpenings bounds how far the end of a window is sought whose next opening comes
 // before it closes. Beyond that, an edge may be one at which nothing changes.
@@ -108,6 +111,20 @@ func (w Windows) At(now time.Time, plain Numbers) (inForce Numbers, nextEdge tim
 	t := newTimeline(w, now)
 	inForce, _ = t.numbers(plain)
 	return inForce, t.nextEdge()
+}
+
+// Changes returns the times after now at which a window opens or closes, in order, with the numbers
+// in force from then on. There may be no end of them.
+func (w Windows) Changes(now time.Time, plain Numbers) iter.Seq2[time.Time, Numbers] {
+	return func(yield func(time.Time, Numbers) bool) {
+		t := newTimeline(w, now)
+		for edge := t.nextEdge(); !edge.IsZero(); edge = t.nextEdge() {
+			t.advance(edge)
+			if inForce, _ := t.numbers(plain); !yield(edge, inForce) {
+				return
+			}
+		}
+	}
 }
 
 // At returns the policy in force at a time, which has no windows, and until when it is; see

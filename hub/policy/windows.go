@@ -10,7 +10,7 @@ import (
 )
 
 // maxBudgetEdges bounds how many openings and closings are looked at for the next one that
-// changes the budget.
+// raises the budget.
 const maxBudgetEdges = 512
 
 // parseWindows reads the windows of the whole fleet.
@@ -76,19 +76,18 @@ func (p *Policy) findBudget(now time.Time) *knownBudget {
 	until := earliest(edge, now.Add(maxGrantDuration))
 	b.Concurrency = inForce.FleetConcurrency
 	mayFall, mayRise := b.Concurrency > p.leastFleetConcurrency(), b.Concurrency < p.mostFleetConcurrency()
-	for range maxBudgetEdges {
+	edges := 0
+	for at, then := range p.fleetWindows.Changes(now, plain) {
 		// No grant is valid for longer than maxGrantDuration, and this is known for as long: a
-		// later fall is of no concern.
-		mayFall = mayFall && edge.Sub(now) <= 2*maxGrantDuration
-		if edge.IsZero() || !mayFall && !mayRise {
+		// later fall is of no concern. Invariant: each earlier one is found.
+		mayFall = mayFall && at.Sub(now) <= 2*maxGrantDuration
+		if edges++; !mayFall && (!mayRise || edges > maxBudgetEdges) {
 			break
 		}
-		at := edge
-		inForce, edge = p.fleetWindows.At(at, plain)
 		switch {
-		case inForce.FleetConcurrency < b.Concurrency && mayFall:
+		case then.FleetConcurrency < b.Concurrency && mayFall:
 			b.FallsAt, mayFall = at, false
-		case inForce.FleetConcurrency > b.Concurrency && mayRise:
+		case then.FleetConcurrency > b.Concurrency && mayRise:
 			b.RisesAt, mayRise = at, false
 		}
 	}

@@ -136,6 +136,16 @@ func TestBudgetInForce(t *testing.T) {
 	}
 }
 
+// A grant of a day must not outlast a fall in it, however many openings come before.
+func TestFallBehindManyOpeningsIsFound(t *testing.T) {
+	p := mustParse(t, data{"fleetConcurrency": "10", "fleetGrantDuration": "24h", "windows": `[
+{cron: "*/10 * * * *", duration: 5m, fleetConcurrency: 20}, {cron: "2-59/10 * * * *", duration: 5m, fleetConcurrency: 30}, {cron: "0 11 * * *", duration: 1h, fleetConcurrency: 0}]`})
+	b := p.Budget(mustTime(t, "2026-03-01T12:08:00Z"))
+	assert.EqualValues(t, 10, b.Concurrency)
+	assert.Equal(t, mustTime(t, "2026-03-01T12:10:00Z"), b.RisesAt)
+	assert.Equal(t, mustTime(t, "2026-03-02T11:00:00Z"), b.FallsAt)
+}
+
 // Until FallsAt, the budget is never lower.
 func TestBudgetHoldsUntilItFalls(t *testing.T) {
 	p := mustParse(t, data{"fleetConcurrency": "3", "windows": `

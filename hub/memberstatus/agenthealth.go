@@ -49,14 +49,16 @@ func (s *statusBuilder) agentHealthy() conditionState {
 	since := last.UTC().Format(time.RFC3339)
 	silentSince := metav1.NewTime(last.UTC().Truncate(time.Second))
 	s.status.SilentSince = &silentSince
-	switch {
+	switch reachable := s.reachable().status; {
 	case s.Connection.PullMode:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the agent does not sync (see Reachable); the status shows that time", since)
 	case s.SyncStalled != "":
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: no replica syncs it (see Reachable); the status shows that time", since)
-	case s.Connection.Known && !s.Connection.Reachable:
+	case reachable == metav1.ConditionFalse:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the hub does not reach the member (see Reachable); the status shows that time", since)
 	case s.ReportOlder:
+	case reachable == metav1.ConditionUnknown:
+		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the hub does not know whether it reaches the member (see Reachable); the status shows that time", since)
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the report in the member is older than the hub's copy: the member was restored from a backup, and its agent has not reported since; check that ot-agent runs in it", since)
 	case s.ReportRefused:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: it is not copied (see MailboxSynced); the status shows that time", since)

@@ -90,6 +90,26 @@ func TestSilenceOfARefusedReport(t *testing.T) {
 	}
 }
 
+// AgentHealthy never contradicts Reachable.
+func TestSilenceIsExplainedByReachable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		connection    memberstatus.Connection
+		wantReachable metav1.ConditionStatus
+		want          string
+	}{
+		"reachable":        {memberstatus.Connection{Known: true, Reachable: true}, metav1.ConditionTrue, "although the member is reachable"},
+		"unreachable":      {memberstatus.Connection{Known: true}, metav1.ConditionFalse, "the hub does not reach the member (see Reachable)"},
+		"the spec changed": {memberstatus.Connection{SpecChanged: true}, metav1.ConditionUnknown, "the hub does not know whether it reaches the member (see Reachable)"},
+		"never tried":      {memberstatus.Connection{}, metav1.ConditionUnknown, "the hub does not know whether it reaches the member (see Reachable)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := memberstatus.Compute(healthyInputWith(func(v *memberstatus.Input) { silent(v); v.Connection = tt.connection }))
+			assert.Equal(t, tt.wantReachable, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionReachable).Status)
+			assert.Contains(t, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentHealthy).Message, tt.want)
+		})
+	}
+}
+
 // The time of the last report alone is not written with each report.
 func TestUnchangedStatusIsNotWritten(t *testing.T) {
 	v := healthyInput()

@@ -230,7 +230,7 @@ func heldWithinBudget(data map[string]string) string {
 	return " as far as the fleet's budget permits: concurrency, windows, attemptTimeout, safe share and groups of sources are the ConfigMap's at most"
 }
 
-const planRefusedMessage = "it would let the member run more than the fleet's budget counts for it. It is tried again all the time; if it stays, look for overrides that contradict each other, and at status.transfers"
+const planRefusedMessage = "writing it would exceed the member's share of the fleet's budget; the hub retries. If this persists, check overrides for contradictions, and status.transfers"
 
 func (s *statusBuilder) policyAcknowledged() conditionState {
 	plan, r := s.Plan, s.Report
@@ -250,6 +250,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan == nil && s.PlanRefused:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
 	case plan == nil:
+	case plan == nil && s.WaitingFor != "":
+		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", s.WaitingFor)
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
@@ -259,6 +261,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
+	case s.WaitingFor != "" && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
+		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, s.WaitingFor)
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: the hub has to read the member's report first%s", s.PolicySource, s.unacknowledgedHint())
 	case r == nil:
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "%s is written; the member has not reported", formatPlanVersion(plan.PlanVersion))
@@ -284,7 +288,10 @@ func (s *statusBuilder) noPolicyMessage() string {
 	if s.PolicyRefused != "" {
 		return "on the hub, " + s.PolicyRefused
 	}
-	return fmt.Sprintf("there has never been a valid policy: create ConfigMap %s in namespace %s of the hub", apipolicy.DefaultName, apipolicy.DefaultNamespace)
+	if s.DesiredPolicy != nil {
+		return fmt.Sprintf("the next plan has that of the ConfigMap (%s)%s", s.PolicySource, s.waitingPlan())
+	}
+	return "the hub has not read its policy ConfigMap yet"
 }
 
 // unacknowledgedHint names the condition that explains why a plan is not acknowledged.

@@ -65,10 +65,12 @@ type Input struct {
 	ReceivedAt *time.Time
 	// WatchedSince is when this process began to read reports, by the same clock.
 	WatchedSince time.Time
-	// PlanRefused: the next plan waits, since it would let the member run more than the fleet's
-	// budget counts.
+	// PlanRefused: the next plan waits, since it would exceed the member's share of the fleet's
+	// budget.
 	PlanRefused bool
 	// InvalidPlan is why the next plan cannot be written; empty for nothing.
+	// WaitingFor is what the hub itself has to know before it plans; empty for nothing.
+	WaitingFor string
 	InvalidPlan string
 	// NewerMemberPlan is the version of the member's plan if it is newer than the hub's.
 	NewerMemberPlan v1alpha1.PlanVersion

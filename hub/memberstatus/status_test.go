@@ -257,7 +257,7 @@ func TestStatusConditions(t *testing.T) {
 		},
 		"no policy": {
 			change:    func(v *memberstatus.Input) { v.Plan, v.DesiredPolicy = nil, nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "create ConfigMap sync-operator-policy in namespace sync-operator"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNoPolicy, "the hub has not read its policy ConfigMap yet"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNoPolicy,
 		},
 		"a plan without a policy": {
@@ -342,7 +342,7 @@ func TestStatusConditions(t *testing.T) {
 			change: func(v *memberstatus.Input) {
 				v.PlanRefused, v.DesiredPolicy = true, concurrencyPolicy(9)
 			},
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "is not planned yet: it would let the member run more than the fleet's budget counts"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonNotAcknowledged, "is not planned yet: writing it would exceed the member's share of the fleet's budget"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonNotAcknowledged,
 		},
 		"held, and the next plan waits for the budget": {
@@ -350,12 +350,12 @@ func TestStatusConditions(t *testing.T) {
 				v.Plan = withHeldPolicy(v.Plan, concurrencyPolicy(9))
 				v.PlanRefused, v.DesiredPolicy = true, concurrencyPolicy(9)
 			},
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "until that changes; the next plan waits: it would let the member run more"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "until that changes; the next plan waits: writing it would exceed the member's share"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
 		},
 		"the first plan waits for the budget": {
 			change:    func(v *memberstatus.Input) { v.PlanRefused, v.Plan = true, nil },
-			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "the first plan waits: it would let the member run more"}},
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "the first plan waits: writing it would exceed the member's share"}},
 			wantReady: metav1.ConditionUnknown, wantWhy: v1alpha1.ReasonUnknown,
 		},
 		"a plan in the member that no hub writes": {

@@ -16,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
+	"github.com/pelotech/ot-fleet/hub/controllers/grant"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/inventory"
@@ -149,7 +150,10 @@ func decide(s snapshot) decision {
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
 	case s.member.Spec.Quarantine != nil: // the plan stays as it is
 	case s.mayPlan:
-		if d.plan = decidePlan(s, name, written, desired, view.PolicySource); d.plan != nil {
+		if view.WaitingFor = s.waitsFor(desired); view.WaitingFor == "" {
+			d.plan = decidePlan(s, name, written, desired, view.PolicySource)
+		}
+		if d.plan != nil {
 			current = d.plan
 		}
 	}
@@ -200,6 +204,24 @@ func (s *snapshot) applySafeShare(desired map[string]string) {
 	}
 }
 
+// waitsFor returns what the hub has to know before it plans; empty for nothing. Images and requests
+// that are unknown keep what the plan has: an image that it stops naming loses its protection, and
+// a prune that it stops naming is undone. Without a plan on the hub the member may have a newer
+// one, so the plan waits.
+func (s *snapshot) waitsFor(desired map[string]string) string {
+	_, limited := desired[apipolicy.KeySafeConcurrency]
+	switch {
+	case s.plan == nil && !s.imagesKnown:
+		return "the hub has not read all FleetDiskImages and ClusterPlans since its election; if this persists, see its log"
+	case s.plan == nil && !s.requestsKnown:
+		return "the hub has not read all PruneReports and ImagePrunes since its election; if this persists, see its log"
+	case limited && !s.safeKnown:
+		return fmt.Sprintf("the hub does not know yet what the members hold of the fleet's budget; if this persists, see its log, and ConfigMap %s in its namespace", grant.DepartedConfigMap)
+	default:
+		return ""
+	}
+}
+
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
 // nil for none.
 func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string) *v1alpha1.ClusterPlan {
@@ -211,15 +233,6 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 		DesiredPolicy:     written, PolicyNow: desired, PolicySource: source,
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
-	}
-	// Images and requests that are unknown keep what the plan has: an image that it stops
-	// naming loses its protection, and a prune that it stops naming is undone. Without a
-	// plan on the hub the member may have a newer one, so the plan waits.
-	if s.plan == nil && (!s.imagesKnown || !s.requestsKnown) {
-		return nil
-	}
-	if _, limited := desired[apipolicy.KeySafeConcurrency]; limited && !s.safeKnown {
-		return nil
 	}
 	if !s.imagesKnown {
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired

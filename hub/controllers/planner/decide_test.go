@@ -292,6 +292,34 @@ func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	assert.Equal(t, s.transfers, d.status.Transfers)
 }
 
+// What the hub itself lacks is not blamed on the member.
+func TestPolicyAcknowledgedSaysWhatTheHubWaitsFor(t *testing.T) {
+	limited, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "4", "safeConcurrency": "3"})
+	require.Empty(t, errs)
+	planned := decide(settledMember(t)).plan
+	for name, tt := range map[string]struct {
+		change func(*snapshot)
+		want   string
+	}{
+		"first plan, images":   {func(s *snapshot) { s.imagesKnown = false }, "the first plan waits: the hub has not read all FleetDiskImages"},
+		"first plan, requests": {func(s *snapshot) { s.requestsKnown = false }, "the first plan waits: the hub has not read all PruneReports and ImagePrunes"},
+		"first plan, budget":   {func(s *snapshot) { s.policy.Policy = limited }, "the first plan waits: the hub does not know yet what the members hold of the fleet's budget"},
+		"next plan, budget":    {func(s *snapshot) { s.plan, s.policy.Policy = planned, limited }, "is not planned yet: the hub does not know yet what the members hold of the fleet's budget"},
+		"policy":               {func(s *snapshot) { s.policy, s.mayPlan = policycontroller.State{}, false }, "the hub has not read its policy ConfigMap yet"},
+		"report": {func(s *snapshot) {
+			s.syncResult.ConfirmedSequence, s.plan, s.policy.Policy, s.safeKnown = 0, planned, limited, true
+		}, "is not planned yet: the hub has to read the member's report first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settledMember(t)
+			tt.change(&s)
+			d := decide(s)
+			assert.Nil(t, d.plan)
+			assert.Contains(t, meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionPolicyAcknowledged).Message, tt.want)
+		})
+	}
+}
+
 // A member may have taken up a plan without acknowledging it. What that plan allows
 // counts until it or a later one is acknowledged.
 func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {

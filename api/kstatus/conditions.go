@@ -4,9 +4,12 @@
 package kstatus
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -29,6 +32,14 @@ func SetConditions(conditions *[]metav1.Condition, ready metav1.Condition, stall
 		c := ready
 		c.Type, c.Status = condition.name, condition.status
 		meta.SetStatusCondition(conditions, c)
+	}
+}
+
+// NewCondition returns a condition that is True or False.
+func NewCondition(conditionType string, holds bool, reason, message string, generation int64, now time.Time) metav1.Condition {
+	return metav1.Condition{
+		Type: conditionType, Status: statusOf(holds), Reason: reason, Message: message,
+		ObservedGeneration: generation, LastTransitionTime: storedtime.Truncate(now),
 	}
 }
 

@@ -370,3 +370,15 @@ func parseDuration(s string, minimum, maximum time.Duration) (time.Duration, err
 	}
 	return v, nil
 }
+
+// FormatDuration formats a duration without its zeros, as in 1m and not 1m0s.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -9,6 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Truncate drops what the API server does not store of a time: fractions and the zone.
+func Truncate(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
+
 // Remaining returns what is left of a wait since a stored time, 0 for nothing. Nothing is left
 // where the time is ahead of now. Invariant: it is never more than wait.
 func Remaining(now, since time.Time, wait time.Duration) time.Duration {

@@ -12,6 +12,11 @@ import (
 
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
+func TestTruncate(t *testing.T) {
+	berlin := time.FixedZone("Berlin", 3600)
+	assert.Equal(t, metav1.NewTime(now), storedtime.Truncate(now.In(berlin).Add(time.Second-1)))
+}
+
 func TestRemaining(t *testing.T) {
 	for name, tt := range map[string]struct {
 		since time.Time

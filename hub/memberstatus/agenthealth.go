@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -47,7 +48,7 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionTrue(v1alpha1.ReasonReporting, "the agent reports at least every %d s%s", s.Report.HeartbeatSeconds, s.clockNote())
 	}
 	since := last.UTC().Format(time.RFC3339)
-	silentSince := metav1.NewTime(last.UTC().Truncate(time.Second))
+	silentSince := storedtime.Truncate(last)
 	s.status.SilentSince = &silentSince
 	switch reachable := s.reachable().status; {
 	case s.Connection.PullMode:
@@ -56,9 +57,9 @@ func (s *statusBuilder) agentHealthy() conditionState {
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: no replica syncs it (see Reachable); the status shows that time", since)
 	case reachable == metav1.ConditionFalse:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: the hub does not reach the member (see Reachable); the status shows that time", since)
-	case s.ReportOlder:
 	case reachable == metav1.ConditionUnknown:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the hub does not know whether it reaches the member (see Reachable); the status shows that time", since)
+	case s.ReportOlder:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s, and the report in the member is older than the hub's copy: the member was restored from a backup, and its agent has not reported since; check that ot-agent runs in it", since)
 	case s.ReportRefused:
 		return conditionFalse(v1alpha1.ReasonSilent, "no report since %s: it is not copied (see MailboxSynced); the status shows that time", since)

@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/kstatus"
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/shellword"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
@@ -77,7 +78,7 @@ func (s *statusBuilder) newCondition(t string, v conditionState) metav1.Conditio
 	return metav1.Condition{
 		Type: t, Status: v.status, Reason: v.reason, Message: v1alpha1.SanitizeText(v.message, maxMessageBytes),
 		ObservedGeneration: s.Member.Generation,
-		LastTransitionTime: metav1.NewTime(s.Now.UTC().Truncate(time.Second)),
+		LastTransitionTime: storedtime.Truncate(s.Now),
 	}
 }
 
@@ -90,7 +91,7 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 	taken := *c
 	taken.Message = v1alpha1.SanitizeText(taken.Message, maxMessageBytes)
 	if taken.LastTransitionTime.IsZero() {
-		taken.LastTransitionTime = metav1.NewTime(s.Now.UTC().Truncate(time.Second))
+		taken.LastTransitionTime = storedtime.Truncate(s.Now)
 	}
 	meta.SetStatusCondition(&s.status.Conditions, taken)
 }
@@ -249,9 +250,9 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the next plan cannot be written, so nothing new reaches the member: %s", v1alpha1.SanitizeText(s.InvalidPlan, 512))
 	case plan == nil && s.PlanRefused:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
-	case plan == nil:
 	case plan == nil && s.WaitingFor != "":
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", s.WaitingFor)
+	case plan == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
 		return conditionFalse(v1alpha1.ReasonNoPolicy, "the plan has no policy: %s", s.noPolicyMessage())
@@ -260,9 +261,9 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes%s", cmp.Or(plan.PolicySource, "of unknown source"), heldWithinBudget(plan.Policy), cmp.Or(s.PolicySource, "nothing yet"), s.waitingPlan())
 	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
-	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 	case s.WaitingFor != "" && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, s.WaitingFor)
+	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: the hub has to read the member's report first%s", s.PolicySource, s.unacknowledgedHint())
 	case r == nil:
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "%s is written; the member has not reported", formatPlanVersion(plan.PlanVersion))

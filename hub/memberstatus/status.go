@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
@@ -68,9 +69,9 @@ type Input struct {
 	// PlanRefused: the next plan waits, since it would exceed the member's share of the fleet's
 	// budget.
 	PlanRefused bool
-	// InvalidPlan is why the next plan cannot be written; empty for nothing.
 	// WaitingFor is what the hub itself has to know before it plans; empty for nothing.
 	WaitingFor string
+	// InvalidPlan is why the next plan cannot be written; empty for nothing.
 	InvalidPlan string
 	// NewerMemberPlan is the version of the member's plan if it is newer than the hub's.
 	NewerMemberPlan v1alpha1.PlanVersion
@@ -161,7 +162,7 @@ func Compute(v Input) (status v1alpha1.MemberClusterStatus, after time.Duration)
 		last := s.status.LastReport
 		moved := last == nil || at.Sub(last.Time).Abs() >= lastReportInterval
 		if moved || !equality.Semantic.DeepEqual(s.status, v.Member.Status) {
-			t := metav1.NewTime(at.UTC().Truncate(time.Second))
+			t := storedtime.Truncate(*at)
 			s.status.LastReport = &t
 		}
 	}

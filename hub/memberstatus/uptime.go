@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -59,14 +60,14 @@ func (s *statusBuilder) mayWaitForHigherWindow() bool {
 // nextStretches returns the stretches after this moment, of something that has lasted since a time
 // if it is so now.
 func (s *statusBuilder) nextStretches(before []v1alpha1.MemberStretch, since time.Time, is bool) []v1alpha1.MemberStretch {
-	now := metav1.NewTime(s.Now.UTC().Truncate(time.Second))
+	now := storedtime.Truncate(s.Now)
 	list := slices.Clone(before)
 	dropTimeAhead(list, now)
 	switch {
 	case len(list) == 0 && !is:
 		return nil
 	case len(list) == 0:
-		return append(list, v1alpha1.MemberStretch{From: metav1.NewTime(since.UTC().Truncate(time.Second))})
+		return append(list, v1alpha1.MemberStretch{From: storedtime.Truncate(since)})
 	}
 	last := &list[len(list)-1]
 	if last.Until == nil {

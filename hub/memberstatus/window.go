@@ -3,8 +3,7 @@ package memberstatus
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -16,7 +15,7 @@ func (s *statusBuilder) setWindow() {
 	opensAt := s.windowOpensAt()
 	switch {
 	case !opensAt.IsZero():
-		stored := metav1.NewTime(opensAt.UTC().Truncate(time.Second))
+		stored := storedtime.Truncate(opensAt)
 		s.status.Window = &v1alpha1.MemberWindow{OpensAt: &stored}
 		if before != nil {
 			s.status.Window.OpenedAt = before.OpenedAt.DeepCopy()
@@ -25,7 +24,7 @@ func (s *statusBuilder) setWindow() {
 	case before.OpensAt == nil:
 		s.status.Window = before.DeepCopy()
 	default:
-		openedAt := metav1.NewTime(s.Now.UTC().Truncate(time.Second))
+		openedAt := storedtime.Truncate(s.Now)
 		s.status.Window = &v1alpha1.MemberWindow{OpenedAt: &openedAt}
 	}
 }

@@ -318,7 +318,7 @@ func (p *Policy) formatFleetWindows() string {
 	}
 	var parts []string
 	for _, w := range p.fleetWindows {
-		parts = append(parts, fmt.Sprintf("%d at %q %s for %s", *w.FleetConcurrency, w.Cron, cmp.Or(w.TimeZone, "UTC"), formatShort(w.Duration)))
+		parts = append(parts, fmt.Sprintf("%d at %q %s for %s", *w.FleetConcurrency, w.Cron, cmp.Or(w.TimeZone, "UTC"), apipolicy.FormatDuration(w.Duration)))
 	}
 	return joinBounded(parts, "; ", maxListedWindows)
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
@@ -17,7 +16,7 @@ import (
 func Keys() []readapi.PolicyKey {
 	const number, duration = readapi.PolicyNumber, readapi.PolicyDuration
 	count := strconv.Itoa
-	slots, retries, longest := count(v1alpha1.MaxSlots), count(apipolicy.MaxRetries), formatShort(apipolicy.MaxDuration)
+	slots, retries, longest := count(v1alpha1.MaxSlots), count(apipolicy.MaxRetries), apipolicy.FormatDuration(apipolicy.MaxDuration)
 	budget := count(maxFleetConcurrency)
 	keys := []readapi.PolicyKey{
 		{Name: apipolicy.KeyConcurrency, Kind: number, Least: "0", Most: slots, Meaning: "Imports at a time, 0 to 256. 0 pauses. In a member's own ConfigMap, none is the default."},
@@ -36,8 +35,8 @@ func Keys() []readapi.PolicyKey {
 		{Name: KeyWeight, Kind: number, Least: "1", Most: count(maxWeight), Default: "1", Meaning: "Weight of a member against the others, 1 to 1000."},
 		{Name: KeyFleetConcurrency, Kind: number, Least: "0", Most: budget, Meaning: "Imports at a time in the whole fleet, 0 to 100000. Without it there is no fleet-wide budget."},
 		{Name: apipolicy.KeyFleetSources, Kind: readapi.PolicyGroups, Meaning: "Groups of hosts with budgets of their own, as a YAML list."},
-		{Name: KeyGrantDuration, Kind: duration, Least: formatShort(minGrantDuration), Most: formatShort(maxGrantDuration), Default: formatShort(defaultGrantDuration), Meaning: "How long a grant holds, 15s to 24h."},
-		{Name: KeyExcessTolerance, Kind: duration, Least: formatShort(minExcessTolerance), Most: longest, Default: formatShort(defaultExcessTolerance), Meaning: "How long more than was granted counts, 1s to `attemptTimeout`."},
+		{Name: KeyGrantDuration, Kind: duration, Least: apipolicy.FormatDuration(minGrantDuration), Most: apipolicy.FormatDuration(maxGrantDuration), Default: apipolicy.FormatDuration(defaultGrantDuration), Meaning: "How long a grant holds, 15s to 24h."},
+		{Name: KeyExcessTolerance, Kind: duration, Least: apipolicy.FormatDuration(minExcessTolerance), Most: longest, Default: apipolicy.FormatDuration(defaultExcessTolerance), Meaning: "How long more than was granted counts, 1s to `attemptTimeout`."},
 		{Name: KeyOverrides, Kind: readapi.PolicyOverrides, Meaning: "Keys for single members, or for those with a label, as a YAML list."},
 	}
 	defaults := apipolicy.Default().ToData()
@@ -57,19 +56,7 @@ func shorten(kind readapi.PolicyKind, text string) string {
 	if kind != readapi.PolicyDuration || err != nil {
 		return text
 	}
-	return formatShort(d)
-}
-
-// formatShort formats a duration without its zeros, as in 1m and not 1m0s.
-func formatShort(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return apipolicy.FormatDuration(d)
 }
 
 // Written returns the data of the ConfigMap that the policy was read from.

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -136,7 +137,7 @@ func (e *pruneEvaluation) fail(reason, format string, args ...any) {
 }
 
 func (e *pruneEvaluation) finish(phase v1alpha1.ImagePrunePhase, reason, format string, args ...any) {
-	e.status.FinishedAt = toStoredTime(e.Now)
+	e.status.FinishedAt = ptr.To(storedtime.Truncate(e.Now))
 	e.setPhase(phase, reason, format, args...)
 }
 
@@ -146,7 +147,7 @@ func (e *pruneEvaluation) evaluateTargets() {
 	if !e.isRunning() {
 		e.status.StartedAt = nil
 	}
-	e.status.StartedAt = storedtime.Since(*toStoredTime(e.Now), e.status.StartedAt)
+	e.status.StartedAt = storedtime.Since(storedtime.Truncate(e.Now), e.status.StartedAt)
 	deadline := pruneDeadline(&e.status, &e.Prune.Spec)
 	waiting := e.countTargets()
 	counts := &e.status.Targets

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -21,32 +22,15 @@ const (
 	maxListedNames   = 5
 )
 
-func newCondition(conditionType string, holds bool, reason, message string, generation int64, now time.Time) metav1.Condition {
-	status := metav1.ConditionFalse
-	if holds {
-		status = metav1.ConditionTrue
-	}
-	return metav1.Condition{
-		Type: conditionType, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: generation, LastTransitionTime: *toStoredTime(now),
-	}
-}
-
 func formatStatus(format string, args ...any) string {
 	return v1alpha1.SanitizeText(fmt.Sprintf(format, args...), maxStatusLength)
-}
-
-// toStoredTime drops what the API server does not store: fractions and the zone.
-func toStoredTime(t time.Time) *metav1.Time {
-	at := metav1.NewTime(t.UTC().Truncate(time.Second))
-	return &at
 }
 
 func toStoredTimeOrNil(t *metav1.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return toStoredTime(t.Time)
+	return ptr.To(storedtime.Truncate(t.Time))
 }
 
 func pluralize(n int, one, many string) string {
@@ -82,18 +66,6 @@ func formatBytes(bytes int64) string {
 		}
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + unit
-}
-
-// formatDuration drops zero units at the end: 24h, not 24h0m0s.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // formatPhase returns an image's phase with its reason.

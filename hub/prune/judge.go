@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/reportlimits"
 )
@@ -171,7 +172,7 @@ func (j *clusterJudgement) keptReason(img *v1alpha1.ReportedImage) (reason v1alp
 		least = j.spec.UnreferencedFor.Duration
 	}
 	if observedAt.Sub(since.Time) < least {
-		return v1alpha1.KeptTooRecent, "unreferenced for less than " + formatDuration(least)
+		return v1alpha1.KeptTooRecent, "unreferenced for less than " + policy.FormatDuration(least)
 	}
 	return "", ""
 }

@@ -41,7 +41,7 @@ func (e *pruneEvaluation) setApprovalGuarded() {
 		return
 	}
 	if c := &e.ApprovalGuarded; c.Type != "" {
-		meta.SetStatusCondition(&e.status.Conditions, newCondition(c.Type, c.Status == metav1.ConditionTrue, c.Reason, v1alpha1.SanitizeText(c.Message, maxStatusLength), e.Prune.Generation, e.Now))
+		meta.SetStatusCondition(&e.status.Conditions, kstatus.NewCondition(c.Type, c.Status == metav1.ConditionTrue, c.Reason, v1alpha1.SanitizeText(c.Message, maxStatusLength), e.Prune.Generation, e.Now))
 	}
 }
 
@@ -50,7 +50,7 @@ func (e *pruneEvaluation) setCondition(conditionType string, holds bool) {
 }
 
 func (e *pruneEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	return newCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
+	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
 }
 
 // offlineMessage names the clusters that may delete images although nothing asks for it any more:

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/storedtime"
@@ -60,7 +61,7 @@ func DecideReport(v ReportView) ReportDecision {
 		return ReportDecision{Status: e.status}
 	}
 	started := e.status.StartedAt != nil
-	e.status.StartedAt = storedtime.Since(*toStoredTime(v.Now), e.status.StartedAt)
+	e.status.StartedAt = storedtime.Since(storedtime.Truncate(v.Now), e.status.StartedAt)
 	deadline := answerDeadline(&e.status, &v.Report.Spec)
 	decision := ReportDecision{}
 	if started && (len(awaited) == 0 || !v.Now.Before(deadline)) {
@@ -97,7 +98,7 @@ func CompleteStatus(report *v1alpha1.PruneReport, clusters []v1alpha1.ReportedCl
 		return e.status
 	}
 	e.addTotals(clusters)
-	e.status.Pages, e.status.Digest, e.status.CompletedAt = int32(pages), digest, toStoredTime(now)
+	e.status.Pages, e.status.Digest, e.status.CompletedAt = int32(pages), digest, ptr.To(storedtime.Truncate(now))
 	e.setPhase(v1alpha1.PruneReportComplete, v1alpha1.ReasonReported, "%s", e.summaryMessage())
 	return e.status
 }
@@ -146,7 +147,7 @@ func (e *reportEvaluation) setCondition(conditionType string, holds bool) {
 }
 
 func (e *reportEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	return newCondition(conditionType, holds, e.status.Reason, e.status.Message, e.report.Generation, e.now)
+	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.report.Generation, e.now)
 }
 
 // countAnswers counts answered and unknown clusters, and returns those that are awaited:

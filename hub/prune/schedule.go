@@ -9,7 +9,9 @@ import (
 
 	"github.com/robfig/cron/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -127,14 +129,14 @@ func (e *scheduleEvaluation) createDueReport() {
 		name := childReportName(e.Report.Name, due)
 		exists := slices.ContainsFunc(e.Children, func(c v1alpha1.PruneReport) bool { return c.Name == name })
 		if former := e.unfinishedReport(); !exists && former != "" {
-			e.status.NextScheduleTime = toStoredTime(next)
+			e.status.NextScheduleTime = ptr.To(storedtime.Truncate(next))
 			e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the report of %s is created once %s has finished", e.formatTime(due), former)
 			return
 		}
 		if !exists {
 			e.decision.Create = e.newChildReport(name)
 		}
-		e.status.LastScheduleTime, e.status.LastReport = toStoredTime(due), name
+		e.status.LastScheduleTime, e.status.LastReport = ptr.To(storedtime.Truncate(due)), name
 		next = e.nextAfter(e.Now)
 	}
 	if next.IsZero() {
@@ -142,7 +144,7 @@ func (e *scheduleEvaluation) createDueReport() {
 		e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "no further report is created: spec.schedule matches no future date")
 		return
 	}
-	e.status.NextScheduleTime = toStoredTime(next)
+	e.status.NextScheduleTime = ptr.To(storedtime.Truncate(next))
 	e.decision.RequeueAfter = min(max(next.Sub(e.Now), time.Millisecond), maxRequeueAfter)
 	e.setPhase(v1alpha1.PruneReportScheduled, v1alpha1.ReasonScheduled, "the next report is created at %s", e.formatTime(next))
 }

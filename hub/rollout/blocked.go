@@ -5,6 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -49,7 +52,7 @@ func (e *evaluation) updateBlockedSince(b blocker) bool {
 	}
 	since := e.Image.Status.BlockedSince.DeepCopy()
 	if e.versionChanged || since == nil || since.After(e.Now) {
-		since = toStoredTime(e.Now)
+		since = ptr.To(storedtime.Truncate(e.Now))
 	}
 	e.status.BlockedSince = since
 	end := since.Add(blockedGrace)

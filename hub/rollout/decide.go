@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -191,7 +193,7 @@ func (e *evaluation) findCurrentWave() {
 			if w.firstDoneAt == nil {
 				w.awaited = e.offlineInProgress(i)
 			}
-			w.doneAt, w.firstDoneAt = cmp.Or(w.firstDoneAt, toStoredTime(e.Now)), nil
+			w.doneAt, w.firstDoneAt = cmp.Or(w.firstDoneAt, ptr.To(storedtime.Truncate(e.Now))), nil
 		}
 	}
 }
@@ -212,7 +214,7 @@ func (e *evaluation) restoreFirstDoneAt() {
 		w.firstDoneAt = cmp.Or(before.DoneAt, before.FirstDoneAt).DeepCopy()
 		// A time that lies ahead is by a clock that was ahead, and would hold the next wave for as long.
 		if w.firstDoneAt != nil && w.firstDoneAt.After(e.Now) {
-			w.firstDoneAt = toStoredTime(e.Now)
+			w.firstDoneAt = ptr.To(storedtime.Truncate(e.Now))
 		}
 	}
 	unfinished := make([][]string, len(e.waves))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/storedtime"
@@ -119,9 +120,9 @@ func (d *DesiredImages) containsImage(v *v1alpha1.VersionStatus) bool {
 // that is ahead: otherwise the deadline would begin when the clock gets there.
 func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
 	planned := *item.DeepCopy()
-	planned.PlannedAt = storedtime.Since(*toStoredTime(now), planned.PlannedAt)
+	planned.PlannedAt = storedtime.Since(storedtime.Truncate(now), planned.PlannedAt)
 	if planned.Retry != token {
-		planned.Retry, planned.PlannedAt = token, toStoredTime(now)
+		planned.Retry, planned.PlannedAt = token, ptr.To(storedtime.Truncate(now))
 	}
 	return planned
 }
@@ -131,9 +132,9 @@ func withRetry(item *v1alpha1.PlannedImage, token string, now time.Time) v1alpha
 func newPlannedImage(version *v1alpha1.VersionStatus, spec *v1alpha1.VMDiskImageSpec, current *v1alpha1.PlannedImage, token string, now time.Time) v1alpha1.PlannedImage {
 	planned := v1alpha1.PlannedImage{Namespace: version.Namespace, Name: version.Image, Spec: *spec.DeepCopy(), Retry: token}
 	if current != nil && current.PlannedAt != nil && current.Retry == token && hasSameSource(&current.Spec, spec) {
-		planned.PlannedAt = storedtime.Since(*toStoredTime(now), current.PlannedAt).DeepCopy()
+		planned.PlannedAt = storedtime.Since(storedtime.Truncate(now), current.PlannedAt).DeepCopy()
 	} else {
-		planned.PlannedAt = toStoredTime(now)
+		planned.PlannedAt = ptr.To(storedtime.Truncate(now))
 	}
 	return planned
 }

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -49,7 +51,7 @@ func (e *evaluation) updateExpectedAt() {
 		if !at.After(e.Now) {
 			at = at.Add(expectedPrecision)
 		}
-		e.status.ExpectedAt = toStoredTime(at)
+		e.status.ExpectedAt = ptr.To(storedtime.Truncate(at))
 	}
 	// Activities change without an event, and what is overdue is pushed forward.
 	left := e.status.ExpectedAt.Sub(e.Now)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -88,7 +89,7 @@ func (e *evaluation) setOverridesApplied(err error) {
 	}
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionOverridesApplied, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOverridesApplied, Message: "every placed cluster has a valid spec",
-		ObservedGeneration: e.Image.Generation, LastTransitionTime: *toStoredTime(e.Now),
+		ObservedGeneration: e.Image.Generation, LastTransitionTime: storedtime.Truncate(e.Now),
 	}
 	refuse := func(reason, message string) { c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, message }
 	if err != nil {

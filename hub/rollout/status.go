@@ -5,8 +5,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -34,7 +36,7 @@ func (e *evaluation) updateCounts() {
 	// Clusters that a corrected placement selects again did not just succeed.
 	wasHeld := old.Reason == v1alpha1.ReasonNoClusters && e.status.LastSuccessAt != nil
 	if e.counts.Succeeded > succeeded && !wasHeld {
-		e.status.LastSuccessAt = toStoredTime(e.Now)
+		e.status.LastSuccessAt = ptr.To(storedtime.Truncate(e.Now))
 	}
 	e.version.Succeeded = e.version.Succeeded || e.status.LastSuccessAt != nil
 	e.updateExpectedAt()
@@ -108,7 +110,7 @@ func (e *evaluation) setApprovalGuarded() {
 	}
 	if c.Type != "" {
 		c.Message = v1alpha1.SanitizeText(c.Message, maxStatusLength)
-		c.ObservedGeneration, c.LastTransitionTime = e.Image.Generation, *toStoredTime(e.Now)
+		c.ObservedGeneration, c.LastTransitionTime = e.Image.Generation, storedtime.Truncate(e.Now)
 		meta.SetStatusCondition(&e.status.Conditions, c)
 	}
 }
@@ -137,12 +139,5 @@ func (e *evaluation) setCondition(conditionType string, holds bool) {
 }
 
 func (e *evaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	status := metav1.ConditionFalse
-	if holds {
-		status = metav1.ConditionTrue
-	}
-	return metav1.Condition{
-		Type: conditionType, Status: status, Reason: e.status.Reason, Message: e.status.Message,
-		ObservedGeneration: e.Image.Generation, LastTransitionTime: *toStoredTime(e.Now),
-	}
+	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Image.Generation, e.Now)
 }

@@ -4,16 +4,9 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
-
-// toStoredTime drops what the API server does not store: fractions and the zone.
-func toStoredTime(t time.Time) *metav1.Time {
-	at := metav1.NewTime(t.UTC().Truncate(time.Second))
-	return &at
-}
 
 // updatedVersions returns the versions of a FleetDiskImage, the current one first. It is
 // the stored list itself where that is up to date.
@@ -22,7 +15,7 @@ func updatedVersions(img *v1alpha1.FleetDiskImage, now time.Time) []v1alpha1.Ver
 	name := CurrentImage(img)
 	current := v1alpha1.VersionStatus{
 		Version: img.Spec.Version, Namespace: name.Namespace, Image: name.Name,
-		Revision: img.Spec.Template.Revision(), Since: *toStoredTime(now),
+		Revision: img.Spec.Template.Revision(), Since: storedtime.Truncate(now),
 	}
 	if len(stored) > 0 && sameVersion(&stored[0], &current) {
 		return stored

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -76,7 +77,7 @@ func (e *evaluation) startCluster(c *placedCluster, w *wave) {
 	// Another source of a revision that has failed: the report is of the former one until the
 	// agent has started over.
 	if c.KnowsRetry && c.Report.failedImport(c.effective.Revision) {
-		c.retry = toStoredTime(e.Now).Format(time.RFC3339)
+		c.retry = storedtime.Truncate(e.Now).Format(time.RFC3339)
 	}
 	w.firstDoneAt = nil
 	w.counts.markStarted()

@@ -20,7 +20,7 @@ type Opening struct {
 // Describe returns the time by the clock of the window's zone and in UTC.
 func (o Opening) Describe() string {
 	utc := o.At.UTC().Format(time.RFC3339)
-	zone, err := loadZone(o.TimeZone)
+	zone, err := LoadZone(o.TimeZone)
 	if err != nil || o.TimeZone == "" || o.TimeZone == "UTC" {
 		return utc
 	}

@@ -18,7 +18,7 @@ type timeline struct {
 
 // windowState is one window at a time.
 type windowState struct {
-	openings
+	ClockTimes
 	open bool
 	// edge is when the window opens or closes; zero for never.
 	edge time.Time
@@ -32,7 +32,7 @@ func newTimeline(windows Windows, now time.Time) *timeline {
 		if err != nil || w.Duration <= 0 {
 			continue
 		}
-		t.states[i].openings = o
+		t.states[i].ClockTimes = o
 		t.update(i)
 	}
 	return t
@@ -42,14 +42,14 @@ func newTimeline(windows Windows, now time.Time) *timeline {
 func (t *timeline) update(i int) {
 	s, duration := &t.states[i], t.windows[i].Duration
 	// The window is open iff its last opening is less than its duration ago.
-	opening := s.next(t.now.Add(-duration))
+	opening := s.Next(t.now.Add(-duration))
 	s.open = !opening.IsZero() && !opening.After(t.now)
 	if s.edge = opening; !s.open {
 		return
 	}
 	for range maxJoinedOpenings {
 		s.edge = opening.Add(duration)
-		next := s.next(opening)
+		next := s.Next(opening)
 		if next.IsZero() || next.After(s.edge) {
 			return
 		}

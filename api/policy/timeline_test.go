@@ -176,7 +176,7 @@ func lookForOpenings(windows Windows, now time.Time, plain Numbers) Numbers {
 		if err != nil || w.Concurrency == nil {
 			continue
 		}
-		if opening := o.next(now.Add(-w.Duration)); !opening.After(now) {
+		if opening := o.Next(now.Add(-w.Duration)); !opening.After(now) {
 			plain.Concurrency = *w.Concurrency
 		}
 	}

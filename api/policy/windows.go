@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -101,7 +100,7 @@ func parseWindow(entry map[string]any) (w Window, err error) {
 	if w.Cron, err = textField(entry, "cron", maxCronLength); err != nil {
 		return w, err
 	}
-	if _, err = parseCron(w.Cron); err != nil {
+	if _, err = ParseCron(w.Cron, "timeZone"); err != nil {
 		return w, fmt.Errorf(".cron: %w", err)
 	}
 	duration, err := textField(entry, "duration", maxDurationLength)
@@ -114,7 +113,7 @@ func parseWindow(entry map[string]any) (w Window, err error) {
 	if w.TimeZone, err = textField(entry, "timeZone", maxTimeZoneLength); err != nil {
 		return w, err
 	}
-	if _, err = loadZone(w.TimeZone); err != nil {
+	if _, err = LoadZone(w.TimeZone); err != nil {
 		return w, fmt.Errorf(".timeZone: %w", err)
 	}
 	if w.Concurrency, err = numberField(entry, KeyConcurrency, v1alpha1.MaxSlots); err != nil {
@@ -160,28 +159,6 @@ func numberField(entry map[string]any, field string, maximum int32) (*int32, err
 		return nil, fmt.Errorf(".%s: %w", field, err)
 	}
 	return &number, nil
-}
-
-// parseCron parses when a window opens. It is interpreted in UTC; the caller converts.
-func parseCron(text string) (cron.Schedule, error) {
-	switch {
-	case text == "":
-		return nil, errors.New(`it is missing: say when the window opens, as in "0 22 * * *"`)
-	case strings.Contains(text, "TZ="):
-		return nil, errors.New("it must not contain a time zone: set timeZone")
-	case strings.HasPrefix(text, "@every"):
-		return nil, errors.New(`it must not use @every: name times of the clock, such as "0 */6 * * *"`)
-	}
-	quoted := strconv.Quote(v1alpha1.SanitizeText(text, maxQuotedEntryLength))
-	schedule, err := cron.ParseStandard(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s is not in the Cron format, as in %q or @daily: %s", quoted, "0 22 * * 1-5", v1alpha1.SanitizeText(err.Error(), 160))
-	}
-	// The year has a 29 February.
-	if schedule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fmt.Errorf("%s matches no date: correct it", quoted)
-	}
-	return schedule, nil
 }
 
 // Equal reports whether two lists are the same.

@@ -1,16 +1,15 @@
 package prune
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -72,7 +71,7 @@ func DecideSchedule(v ScheduleView) ScheduleDecision {
 type scheduleEvaluation struct {
 	ScheduleView
 	reportEvaluation
-	schedule cron.Schedule
+	times    policy.ClockTimes
 	zone     *time.Location
 	decision ScheduleDecision
 }
@@ -80,23 +79,18 @@ type scheduleEvaluation struct {
 // parseSchedule parses schedule and time zone. The error says what to correct.
 func (e *scheduleEvaluation) parseSchedule() (err error) {
 	spec := &e.Report.Spec
-	switch {
-	case strings.Contains(spec.Schedule, "TZ="):
-		return errors.New("spec.schedule must not contain a time zone: set spec.timeZone")
-	case strings.HasPrefix(spec.Schedule, "@every"):
-		return errors.New(`spec.schedule must not use @every: name times of the clock, such as "0 */6 * * *"`)
-	case spec.TimeZone == "Local":
-		return errors.New("spec.timeZone must name a time zone, such as Europe/Berlin")
-	case len(childReportName(e.Report.Name, e.Now)) > maxNameLength:
+	if len(childReportName(e.Report.Name, e.Now)) > maxNameLength {
 		return fmt.Errorf("the name of a PruneReport with a schedule must have at most %d characters, because its reports add a time to it: create another PruneReport",
 			maxNameLength-len(childReportName("", e.Now)))
 	}
-	if e.schedule, err = cron.ParseStandard(spec.Schedule); err != nil {
-		return fmt.Errorf("spec.schedule %q is invalid: %v. Use the Cron format, such as \"0 6 * * 1\"", spec.Schedule, err)
+	schedule, err := policy.ParseCron(spec.Schedule, "spec.timeZone")
+	if err != nil {
+		return fmt.Errorf("spec.schedule is invalid: %w", err)
 	}
-	if e.zone, err = time.LoadLocation(spec.TimeZone); err != nil {
-		return fmt.Errorf("spec.timeZone %q is unknown: use a name such as Europe/Berlin", spec.TimeZone)
+	if e.zone, err = policy.LoadZone(spec.TimeZone); err != nil {
+		return fmt.Errorf("spec.timeZone is not a time zone: %w", err)
 	}
+	e.times = policy.NewClockTimes(schedule, e.zone)
 	return nil
 }
 
@@ -157,11 +151,11 @@ func (e *scheduleEvaluation) nextTime() time.Time {
 	switch {
 	case stored != nil && !stored.After(e.Now):
 		// The stored time counts unless the schedule changed.
-		if old.ObservedGeneration == e.Report.Generation || e.schedule.Next(stored.Add(-time.Second).In(e.zone)).Equal(stored.Time) {
+		if old.ObservedGeneration == e.Report.Generation || e.times.Next(stored.Add(-time.Second)).Equal(stored.Time) {
 			return stored.Time
 		}
 	case stored == nil && old.ObservedGeneration <= 0 && !e.Report.CreationTimestamp.IsZero():
-		if first := e.schedule.Next(e.Report.CreationTimestamp.In(e.zone)); !first.After(e.Now) {
+		if first := e.times.Next(e.Report.CreationTimestamp.Time); !first.After(e.Now) {
 			return first
 		}
 	}
@@ -173,7 +167,7 @@ func (e *scheduleEvaluation) nextAfter(t time.Time) time.Time {
 	if last := e.status.LastScheduleTime; last != nil && last.After(t) && last.Sub(t) <= clockSetBackTolerance {
 		t = last.Time
 	}
-	return e.schedule.Next(t.In(e.zone))
+	return e.times.Next(t)
 }
 
 // latestDue returns the last time between a due one and now. It searches backwards in
@@ -186,7 +180,7 @@ func (e *scheduleEvaluation) latestDue(due time.Time) time.Time {
 			from = due
 		}
 		last := time.Time{}
-		for t := e.schedule.Next(from.In(e.zone)); t.After(from) && !t.After(e.Now); t = e.schedule.Next(t) {
+		for t := e.times.Next(from); t.After(from) && !t.After(e.Now); t = e.times.Next(t) {
 			last, from = t, t
 		}
 		switch {
@@ -231,11 +225,16 @@ func (e *scheduleEvaluation) newChildReport(name string) *v1alpha1.PruneReport {
 	spec := e.Report.Spec.DeepCopy()
 	spec.Schedule, spec.TimeZone, spec.Suspend, spec.HistoryLimit = "", "", nil, nil
 	return &v1alpha1.PruneReport{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(e.Report, v1alpha1.GroupVersion.WithKind("PruneReport"))},
-		},
-		Spec: *spec,
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{NewOwnerReference(e.Report)}},
+		Spec:       *spec,
+	}
+}
+
+// NewOwnerReference has a report own what it creates. It does not block the owner's deletion: that
+// would take the right to set finalizers.
+func NewOwnerReference(report *v1alpha1.PruneReport) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PruneReport", Name: report.Name, UID: report.UID, Controller: ptr.To(true),
 	}
 }
 

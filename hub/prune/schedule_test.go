@@ -165,10 +165,14 @@ func TestNoReportWhileFormerIsUnfinished(t *testing.T) {
 func TestDaylightSavingTime(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
-	// On 29 March there is no 02:30, and on 25 October there are two.
+	// On 29 March there is no 02:30, and on 25 October there are two: one report each.
 	x := newTimetable(t, "30 2 * * *", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
 	x.report.Spec.TimeZone = "Europe/Berlin"
 	x.runHub()
+	require.Equal(t, time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), x.last.Status.NextScheduleTime.UTC())
+	require.Equal(t, childName(time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)), x.runHubAt(time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)))
+	x.finishReport()
+	require.Empty(t, x.runHub())
 	require.Equal(t, time.Date(2026, 3, 30, 2, 30, 0, 0, berlin).Unix(), x.last.Status.NextScheduleTime.Unix())
 
 	x = newTimetable(t, "30 2 * * *", time.Date(2026, 10, 24, 12, 0, 0, 0, berlin))
@@ -177,10 +181,16 @@ func TestDaylightSavingTime(t *testing.T) {
 	first := time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC)
 	require.Equal(t, childName(first), x.runHubAt(first))
 	x.finishReport()
-	require.Equal(t, childName(first.Add(time.Hour)), x.runHubAt(first.Add(time.Hour)))
-	x.finishReport()
-	require.Empty(t, x.runHub())
+	require.Empty(t, x.runHubAt(first.Add(time.Hour)))
 	require.Equal(t, first.Add(25*time.Hour), x.last.Status.NextScheduleTime.UTC())
+
+	x = newTimetable(t, "0 * * * *", first.Add(-time.Hour))
+	x.report.Spec.TimeZone = "Europe/Berlin"
+	for hour := range 3 {
+		at := first.Add(time.Duration(hour)*time.Hour - 30*time.Minute)
+		require.Equal(t, childName(at), x.runHubAt(at), "each hour has a report, also one that comes twice")
+		x.finishReport()
+	}
 
 	x = newTimetable(t, "0 6 * * 1", time.Date(2026, 3, 28, 12, 0, 0, 0, berlin))
 	x.report.Spec.TimeZone = "Europe/Berlin"

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/prunetracker"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -33,7 +32,7 @@ func (r *Reconciler) writePage(ctx context.Context, report *v1alpha1.PruneReport
 	page := &v1alpha1.PruneReportPage{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{v1alpha1.LabelPruneReport: string(report.UID)},
-			OwnerReferences: []metav1.OwnerReference{newOwnerReference(report)},
+			OwnerReferences: []metav1.OwnerReference{prune.NewOwnerReference(report)},
 		},
 		Clusters: clusters,
 	}
@@ -129,14 +128,6 @@ func readPage(ctx context.Context, live client.Reader, name string) (*v1alpha1.P
 		return nil, fmt.Errorf("reading PruneReportPage %s: %w", name, err)
 	}
 	return page, nil
-}
-
-// newOwnerReference does not block the owner's deletion: that would take the right to
-// set finalizers.
-func newOwnerReference(report *v1alpha1.PruneReport) metav1.OwnerReference {
-	return metav1.OwnerReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: prunetracker.KindReport, Name: report.Name, UID: report.UID, Controller: ptr.To(true),
-	}
 }
 
 // exactPreconditions delete only the version that was read.

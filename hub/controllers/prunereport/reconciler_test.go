@@ -450,7 +450,7 @@ func TestScheduleDeletesUnusedReports(t *testing.T) {
 	require.NoError(t, s.Create(t.Context(), parent))
 	for _, name := range []string{"history-1", "history-2", "history-3"} {
 		child := s.createReport(t, name, "history")
-		child.OwnerReferences = []metav1.OwnerReference{newOwnerReference(parent)}
+		child.OwnerReferences = []metav1.OwnerReference{prune.NewOwnerReference(parent)}
 		require.NoError(t, s.Update(t.Context(), child))
 		child.Status.Phase = v1alpha1.PruneReportComplete
 		require.NoError(t, s.Status().Update(t.Context(), child))

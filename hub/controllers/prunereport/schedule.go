@@ -81,7 +81,6 @@ func (r *Reconciler) listReportsInUse(ctx context.Context) (map[string]bool, err
 // createChild creates a report of a schedule. Where an aborted attempt has created it,
 // nothing is left to do; where a foreign object has its name, this time is skipped.
 func (r *Reconciler) createChild(ctx context.Context, parent, child *v1alpha1.PruneReport) error {
-	child.OwnerReferences = []metav1.OwnerReference{newOwnerReference(parent)}
 	err := r.Create(ctx, child)
 	switch {
 	case err == nil:

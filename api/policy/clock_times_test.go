@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func newTestOpenings(t require.TestingT, cron, zone string) openings {
+func newTestOpenings(t require.TestingT, cron, zone string) ClockTimes {
 	o, err := newOpenings(Window{Cron: cron, TimeZone: zone, Duration: time.Hour})
 	require.NoError(t, err)
 	return o
@@ -52,7 +52,7 @@ func TestOpeningsAtChangesOfTheClock(t *testing.T) {
 			at, err := time.Parse(time.RFC3339, tt.from)
 			require.NoError(t, err)
 			for _, want := range tt.want {
-				at = o.next(at)
+				at = o.Next(at)
 				assert.Equal(t, want, at.In(o.zone).Format(time.RFC3339))
 			}
 		})
@@ -89,7 +89,7 @@ func TestOpeningsAreThoseOfAClock(t *testing.T) {
 		until := from.Add(72 * time.Hour)
 		want := watchClock(o, from, until)
 		var got []time.Time
-		for at := o.next(from); !at.IsZero() && at.Before(until); at = o.next(at) {
+		for at := o.Next(from); !at.IsZero() && at.Before(until); at = o.Next(at) {
 			got = append(got, at)
 			require.Less(t, len(got), 5000)
 		}
@@ -101,7 +101,7 @@ func TestOpeningsAreThoseOfAClock(t *testing.T) {
 		between := from.Add(time.Duration(rapid.Int64Range(0, int64(71*time.Hour)).Draw(t, "between")))
 		i := slices.IndexFunc(want, func(w time.Time) bool { return w.After(between) })
 		if i >= 0 {
-			require.True(t, want[i].Equal(o.next(between)), "after %s: want %s, got %s", between.In(o.zone), want[i].In(o.zone), o.next(between).In(o.zone))
+			require.True(t, want[i].Equal(o.Next(between)), "after %s: want %s, got %s", between.In(o.zone), want[i].In(o.zone), o.Next(between).In(o.zone))
 		}
 	})
 }
@@ -114,7 +114,7 @@ func nextChange(zone *time.Location, t time.Time) time.Time {
 }
 
 // watchClock reads the clock each minute, from a while before.
-func watchClock(o openings, from, until time.Time) (at []time.Time) {
+func watchClock(o ClockTimes, from, until time.Time) (at []time.Time) {
 	isNamed := func(clock time.Time) bool { return o.schedule.Next(clock.Add(-time.Second)).Equal(clock) }
 	shown := map[time.Time]bool{}
 	add := func(opening time.Time) {
@@ -148,7 +148,7 @@ func TestNoDayIsWithoutItsWindow(t *testing.T) {
 		year := rapid.IntRange(2025, 2040).Draw(t, "year")
 		at := time.Date(year, 1, 1, 0, 0, 0, 0, o.zone).Add(-time.Nanosecond)
 		for day := time.Date(year, 1, 1, 12, 0, 0, 0, time.UTC); day.Year() == year; day = day.AddDate(0, 0, 1) {
-			at = o.next(at)
+			at = o.Next(at)
 			require.Equal(t, day.Format(time.DateOnly), at.In(o.zone).Format(time.DateOnly))
 		}
 	})

@@ -164,7 +164,7 @@ func (m *Member) Recover(name string, by install.Installer) error {
 		return nil
 	}
 	if (install.Installer{Hub: last.Labels[labelHub], Member: last.Labels[labelMember]}) != by || last.Labels[labelNumber] != strconv.Itoa(last.Version) {
-		return fmt.Errorf("ending release %s, which is %s: it is somebody else's by now", name, last.Info.Status)
+		return fmt.Errorf("ending release %s, which is %s: another Helm operation has changed it", name, last.Info.Status)
 	}
 	last.SetStatus(common.StatusFailed, "The hub ended before this did")
 	if err := cfg.Releases.Update(last); err != nil {

@@ -46,7 +46,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		err = r.Live.Get(ctx, r.ConfigMapKey, cm)
 	}
 	if apierrors.IsNotFound(err) {
-		message := fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.ConfigMapKey)
+		message := fmt.Sprintf("ConfigMap %s does not exist: create it; without keys the defaults apply.", r.ConfigMapKey)
 		return State{own: last, reason: v1alpha1.ReasonMissing, message: message + describeLastPolicy(last, r.now())}, nil
 	}
 	if err != nil {

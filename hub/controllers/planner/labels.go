@@ -73,7 +73,7 @@ func (r *Reconciler) confirmRestored(ctx context.Context, member *v1alpha1.Membe
 			"MemberCluster %s has the labels again that it had when it left: %s. To remove one: %s", member.Name, listLabels(restored), shellword.FormatCommand("kubectl label membercluster %s <key>-", member.Name))
 	}
 	if err := r.updateLabelStore(ctx, func(data map[string]string) bool { return memberlabels.Forget(data, member) }); err != nil {
-		log.FromContext(ctx).Error(err, "Failed to forget the labels of a member that has joined again; its next departure replaces them")
+		log.FromContext(ctx).Error(err, "Failed to delete stored labels of a rejoined member; they are overwritten when it leaves")
 	}
 }
 

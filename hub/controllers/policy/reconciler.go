@@ -242,11 +242,11 @@ func (r *Reconciler) storeInForce(ctx context.Context, stored *corev1.ConfigMap,
 func (r *Reconciler) describe(next evaluation) string {
 	switch {
 	case next.missing:
-		return fmt.Sprintf("ConfigMap %s does not exist: create it with key concurrency.", r.PolicyKey)
+		return fmt.Sprintf("ConfigMap %s does not exist: create it; without keys the defaults apply.", r.PolicyKey)
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
 	case len(next.standing) > 0:
-		return fmt.Sprintf("in force, but not as it says for all members: %s. Correct the policy, or the labels of these members", policy.FormatErrors(next.standing))
+		return fmt.Sprintf("in force, but it contradicts itself for these members: %s. Correct the policy, or the labels of these members", policy.FormatErrors(next.standing))
 	case len(next.unknown) > 0:
 		return fmt.Sprintf("in force; unknown keys are ignored: %s (known keys: %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
 	default:
@@ -273,7 +273,7 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 	}
 	switch {
 	case len(next.errs) > 0:
-		log.FromContext(ctx).Info("Refused the fleet's policy ConfigMap; what it changes does not apply", "error", state.Message)
+		log.FromContext(ctx).Info("Rejected the fleet's policy ConfigMap; keeping the last valid policy", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
 	case len(next.standing) > 0:
 		log.FromContext(ctx).Info("The fleet's policy in force is not valid for all members", "error", state.Message)

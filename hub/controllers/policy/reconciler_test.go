@@ -155,7 +155,7 @@ func TestMembersDoNotRefuseThePolicyInForce(t *testing.T) {
 		state := reconcile()
 		assert.False(t, state.Refused)
 		assert.Len(t, state.Standing, 1)
-		assert.Contains(t, state.Message, "in force, but not as it says for all members: safeConcurrency: the safe shares of all 2 members are 2 together")
+		assert.Contains(t, state.Message, "in force, but it contradicts itself for these members: safeConcurrency: the safe shares of all 2 members are 2 together")
 	}
 	require.Len(t, recorder.Events, 1)
 	assert.Contains(t, <-recorder.Events, "PolicyContradicted")

@@ -227,8 +227,8 @@ func (h *Handler) handleRequest(w http.ResponseWriter, request *http.Request) er
 	removeIdentity(request.Header)
 	switch {
 	case strings.HasPrefix(path, readapi.Root):
-		if !isRead(request.Method) {
-			return newRefusal(http.StatusMethodNotAllowed, "the read API is read-only: use GET")
+		if request, err = toRead(request); err != nil {
+			return err
 		}
 		w.Header().Set("Cache-Control", "private, no-cache")
 		h.Reads.ServeHTTP(w, request)

@@ -1,5 +1,21 @@
-import { expect, test } from 'vitest'
-import { errorText, isTemporary, plainError } from './client'
+import { expect, test, vi } from 'vitest'
+import { errorText, getJSON, isTemporary, plainError, withParams } from './client'
+
+test('a question that may be long is the body, with the header of changes', async () => {
+  const asked: { path: string; init: RequestInit }[] = []
+  vi.stubGlobal('fetch', (path: string, init: RequestInit) => {
+    asked.push({ path, init })
+    return Promise.resolve(new Response('{}'))
+  })
+  const images = Array.from({ length: 1000 }, (_, i) => `vmdi-farm/ubuntu-${i}`).join(',')
+  await getJSON(withParams('/fleet/v1/prunereports/groups', { report: 'spring', images, limit: 5 }))
+  await getJSON(withParams('/fleet/v1/members', { limit: 5 }))
+  vi.unstubAllGlobals()
+  expect(asked[0]!.path).toBe('/fleet/v1/prunereports/groups')
+  expect(asked[0]!.init).toMatchObject({ method: 'POST', headers: { 'Ot-Fleet': '1', 'Content-Type': 'application/json' } })
+  expect(JSON.parse(asked[0]!.init.body as string)).toEqual({ report: 'spring', images, limit: '5' })
+  expect(asked[1]).toMatchObject({ path: '/fleet/v1/members?limit=5', init: { cache: 'no-cache' } })
+})
 
 test('the words of errors', () => {
   expect(errorText({ error: 'no such path' })).toBe('no such path')

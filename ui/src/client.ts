@@ -36,16 +36,25 @@ export function withParams(path: string, params: Params = {}): string {
   return text ? `${path}?${text}` : path
 }
 
-/** Asks for JSON. An answer that has not changed is taken from the browser's cache, by its ETag. */
+// What may be too long for an address: a whole policy, and the names of a prune. Proxies refuse addresses of more than 8 KiB.
+const longQuestions = new Set(['/fleet/v1/blastradius', '/fleet/v1/prunereports/groups'])
+
+/** Asks for JSON. An answer that has not changed is taken from the browser's cache, by its ETag. Parameters that may be long are the body. */
 export async function getJSON<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const [question, query] = path.split('?', 2) as [string, string?]
+  if (longQuestions.has(question)) return (await send(question, { signal, ...withBody('POST', Object.fromEntries(new URLSearchParams(query))) })) as T
   return (await send(path, { signal, cache: 'no-cache' })) as T
 }
 
 /** Sends a change, which the API server decides on with the rights of the person. */
 export async function sendJSON<T>(method: 'POST' | 'PATCH' | 'DELETE', path: string, body?: unknown, contentType = 'application/json'): Promise<T> {
+  return (await send(path, withBody(method, body, contentType))) as T
+}
+
+function withBody(method: string, body: unknown, contentType = 'application/json'): RequestInit {
   const headers: Record<string, string> = { 'Ot-Fleet': '1' }
   if (body !== undefined) headers['Content-Type'] = contentType
-  return (await send(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) })) as T
+  return { method, headers, body: body === undefined ? undefined : JSON.stringify(body) }
 }
 
 export const mergePatch = 'application/merge-patch+json'

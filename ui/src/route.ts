@@ -1,10 +1,13 @@
 // The address of the page holds all of its state, so that it can be shared and reloaded.
 import { computed, signal } from '@preact/signals'
 
+/** Parameters that may be long: a draft of the policy, and what is ticked. They are in the fragment, which no server sees: proxies refuse addresses of more than 8 KiB. */
+const longParams = ['draft', 'tick']
+
 const location = signal(readLocation())
 
-function readLocation(): { path: string; query: string } {
-  return { path: window.location.pathname, query: window.location.search }
+function readLocation(): { path: string; query: string; fragment: string } {
+  return { path: window.location.pathname, query: window.location.search, fragment: window.location.hash }
 }
 
 window.addEventListener('popstate', () => (location.value = readLocation()))
@@ -17,7 +20,16 @@ export const segments = computed(() =>
     .map(decodeSegment),
 )
 
-export const params = computed(() => new URLSearchParams(location.value.query))
+/** All parameters of the address. */
+export const params = computed(() => {
+  const all = new URLSearchParams(location.value.query)
+  const long = new URLSearchParams(location.value.fragment.slice(1))
+  for (const name of longParams) {
+    const value = long.get(name)
+    if (value !== null) all.set(name, value)
+  }
+  return all
+})
 
 function decodeSegment(text: string): string {
   try {
@@ -35,8 +47,8 @@ export function href(...path: string[]): string {
 export function navigate(to: string, how: { replace?: boolean } = {}): void {
   const url = new URL(to, window.location.origin)
   if (url.origin !== window.location.origin) throw new Error('a page of another site')
-  const address = url.pathname + url.search
-  if (address === location.value.path + location.value.query) return
+  const address = url.pathname + url.search + url.hash
+  if (address === location.value.path + location.value.query + location.value.fragment) return
   if (how.replace) history.replaceState(null, '', address)
   else history.pushState(null, '', address)
   location.value = readLocation()
@@ -49,13 +61,19 @@ export function param(name: string, otherwise = ''): string {
 
 /** Returns the address of this page with other parameters; an empty one is removed. */
 export function hrefWith(changes: Record<string, string | undefined>): string {
-  const next = new URLSearchParams(location.value.query)
+  const short = new URLSearchParams(params.value)
   for (const [name, value] of Object.entries(changes)) {
-    if (value === undefined || value === '') next.delete(name)
-    else next.set(name, value)
+    if (value === undefined || value === '') short.delete(name)
+    else short.set(name, value)
   }
-  const query = next.toString()
-  return location.value.path + (query ? `?${query}` : '')
+  const long = new URLSearchParams()
+  for (const name of longParams) {
+    const value = short.get(name)
+    short.delete(name)
+    if (value !== null) long.set(name, value)
+  }
+  const [query, fragment] = [short.toString(), long.toString()]
+  return location.value.path + (query && `?${query}`) + (fragment && `#${fragment}`)
 }
 
 /** Changes parameters of the address. What is typed replaces the entry of the history. */
@@ -69,5 +87,5 @@ export function followLink(event: MouseEvent): void {
   const anchor = (event.target as Element | null)?.closest?.('a')
   if (!anchor || anchor.target || anchor.hasAttribute('download') || anchor.origin !== window.location.origin) return
   event.preventDefault()
-  navigate(anchor.pathname + anchor.search)
+  navigate(anchor.pathname + anchor.search + anchor.hash)
 }

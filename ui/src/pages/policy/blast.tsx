@@ -59,7 +59,7 @@ export function BlastPanel({ policy: p }: { policy: FleetPolicy }) {
           <Radius radius={shown} />
         </div>
       )}
-      {(isTrying || isOpen) && <Bringing policy={p} draft={draft} radius={current} />}
+      {(isTrying || isOpen) && <Bringing policy={p} draft={draft} radius={current} failed={answer.value.error !== undefined} />}
       {/* Long, so after what is to be done with the change. */}
       {shown && (isTrying || isPending) && shown.rows.length > 0 && <Rows radius={shown} />}
     </Panel>
@@ -194,7 +194,7 @@ function Wait({ row }: { row: BlastRow }) {
 }
 
 /** Bringing is how the change comes into force: by this page, or as text where Git has it. */
-function Bringing({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Changes; radius?: BlastRadius }) {
+function Bringing({ policy: p, draft, radius, failed }: { policy: FleetPolicy; draft: Changes; radius?: BlastRadius; failed: boolean }) {
   const { owner, unreadable } = p.configMap
   return (
     <>
@@ -210,14 +210,14 @@ function Bringing({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Ch
           Who owns the ConfigMap is not known ({plainText(unreadable, 300)}), so this page does not write it. The text is below.
         </div>
       ) : (
-        <Save policy={p} draft={draft} radius={radius} />
+        <Save policy={p} draft={draft} radius={radius} failed={failed} />
       )}
       <Texts policy={p} draft={draft} radius={radius} />
     </>
   )
 }
 
-function Save({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Changes; radius?: BlastRadius }) {
+function Save({ policy: p, draft, radius, failed }: { policy: FleetPolicy; draft: Changes; radius?: BlastRadius; failed: boolean }) {
   const { namespace, name, resourceVersion } = p.configMap
   const path = `/k8s/api/v1/namespaces/${encodeURIComponent(namespace)}/configmaps`
   const began = param('base')
@@ -249,7 +249,9 @@ function Save({ policy: p, draft, radius }: { policy: FleetPolicy; draft: Change
             : isMoved
             ? 'Somebody changed the ConfigMap since you began.'
             : radius === undefined
-              ? 'What this would change is being computed.'
+              ? failed
+                ? 'It is not known what this would change.'
+                : 'What this would change is being computed.'
               : radius.refused && radius.refused.length > 0
                 ? `It would be refused: ${radius.refused[0]}`
                 : undefined

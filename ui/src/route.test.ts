@@ -1,0 +1,64 @@
+import { beforeEach, expect, test, vi } from 'vitest'
+
+const page = { pathname: '/', search: '', hash: '', origin: 'https://ot.example.com' }
+const history: string[] = []
+
+function go(address: string): void {
+  const url = new URL(address, page.origin)
+  Object.assign(page, { pathname: url.pathname, search: url.search, hash: url.hash })
+}
+
+let route: typeof import('./route')
+
+async function open(address: string): Promise<void> {
+  go(address)
+  vi.resetModules()
+  route = await import('./route')
+}
+
+beforeEach(() => {
+  history.length = 0
+  const write = (_: unknown, __: string, address: string): void => {
+    go(address)
+    history.push(address)
+  }
+  vi.stubGlobal('window', { location: page, addEventListener: () => undefined })
+  vi.stubGlobal('history', { pushState: write, replaceState: write })
+})
+
+const ticks = Array.from({ length: 1000 }, (_, i) => `vmdi-farm/ubuntu-24.04.${i}`).join(',')
+
+test('what is long is in the fragment, which no server sees', async () => {
+  await open('/cleanup/spring?view=list')
+  route.setParams({ tick: ticks, age: '168h' })
+  expect(page.search).toBe('?view=list&age=168h')
+  expect(page.hash.length).toBeGreaterThan(20_000)
+  expect(route.param('tick')).toBe(ticks)
+  expect(route.param('view')).toBe('list')
+  await open(page.pathname + page.search + page.hash)
+  expect(route.param('tick')).toBe(ticks)
+  expect(route.param('age')).toBe('168h')
+  route.setParams({ tick: undefined, age: undefined })
+  expect(page).toMatchObject({ search: '?view=list', hash: '' })
+})
+
+test('an address of before, with all of it in the query, is read, and written anew with the next change', async () => {
+  await open('/policy?draft=%7B%22a%22%3A%221%22%7D&base=7')
+  expect(route.param('draft')).toBe('{"a":"1"}')
+  expect(route.hrefWith({ base: '8' })).toBe('/policy?base=8#draft=%7B%22a%22%3A%221%22%7D')
+})
+
+test('of a fragment, only what is long is read', async () => {
+  await open('/cleanup#key=secret&do=approve&tick=a%2Fb')
+  expect(route.param('key')).toBe('')
+  expect(route.param('do')).toBe('')
+  expect(route.hrefWith({})).toBe('/cleanup#tick=a%2Fb')
+})
+
+test('links keep what is behind the #', async () => {
+  await open('/cleanup')
+  const anchor = { target: '', hasAttribute: () => false, origin: page.origin, pathname: '/policy', search: '?as=yaml', hash: '#draft=%7B%7D' }
+  route.followLink({ button: 0, target: { closest: () => anchor }, preventDefault: () => undefined } as unknown as MouseEvent)
+  expect(history).toEqual(['/policy?as=yaml#draft=%7B%7D'])
+  expect(route.param('draft')).toBe('{}')
+})

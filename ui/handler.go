@@ -106,6 +106,8 @@ type Options struct {
 	Policy types.NamespacedName
 	// Context is the kubeconfig's context of the hub, for commands that the app prints.
 	Context string
+	// Kubeconfig is the file of --kubeconfig that has the context, for the same commands.
+	Kubeconfig string
 	// Mode says how the caller of a request is signed in.
 	Mode func(*http.Request) Mode
 }

@@ -49,6 +49,8 @@ type Me struct {
 	PolicyName      string `json:"policyName,omitempty"`
 	// Context is the kubeconfig's context of the hub; empty where that is not known.
 	Context string `json:"context,omitempty"`
+	// Kubeconfig is the file that --kubeconfig named; empty for what every command reads.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
 // Permission is a right, and whether the caller has it.
@@ -147,7 +149,7 @@ func (h *Handler) serveMe(w http.ResponseWriter, request *http.Request, caller *
 	w.Header().Set("Content-Type", jsonType)
 	_ = json.NewEncoder(w).Encode(&Me{ // the caller is gone
 		User: who.user, Groups: who.groups, May: who.may, Mode: mode, SignOut: mode == ModeToken, ExpiresAt: caller.ExpiresAt,
-		Version: h.Version, HubVersion: h.HubVersion, HubNamespace: h.HubNamespace, PolicyNamespace: h.Policy.Namespace, PolicyName: h.Policy.Name, Context: h.Context,
+		Version: h.Version, HubVersion: h.HubVersion, HubNamespace: h.HubNamespace, PolicyNamespace: h.Policy.Namespace, PolicyName: h.Policy.Name, Context: h.Context, Kubeconfig: h.Kubeconfig,
 	})
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,10 +64,16 @@ func (e *environment) serveDashboard(ctx context.Context, hub *connect.Cluster, 
 	if err != nil {
 		return fmt.Errorf("context %s: %w", hub.Context, err)
 	}
+	kubeconfig := ""
+	if e.KubeConfig != nil && *e.KubeConfig != "" {
+		if kubeconfig, err = filepath.Abs(*e.KubeConfig); err != nil {
+			return fmt.Errorf("--kubeconfig %s: %w", *e.KubeConfig, err)
+		}
+	}
 	sameUser := dashboard.FindSameUser()
 	d, err := dashboard.Listen(dashboard.Options{
 		Port: port, Caller: caller, Reads: reads, SameUser: sameUser, Policy: policy,
-		Version: e.version, HubVersion: e.findHubVersion(ctx, hub), HubNamespace: e.HubNamespace, Context: hub.Context,
+		Version: e.version, HubVersion: e.findHubVersion(ctx, hub), HubNamespace: e.HubNamespace, Context: hub.Context, Kubeconfig: kubeconfig,
 	})
 	if err != nil {
 		return err

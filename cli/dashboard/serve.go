@@ -27,7 +27,9 @@ type Options struct {
 	Reads  *ReadAPI
 
 	Version, HubVersion, HubNamespace, Context string
-	Policy                                     types.NamespacedName
+	// Kubeconfig is the file of --kubeconfig; empty for none.
+	Kubeconfig string
+	Policy     types.NamespacedName
 	// SameUser reports whether a connection is from a process of the person; nil where this
 	// machine cannot tell.
 	SameUser func(net.Conn) bool
@@ -57,7 +59,7 @@ func Listen(o Options) (*Dashboard, error) {
 			return o.Caller, nil
 		},
 		Reads: o.Reads.Handler(), Auth: d.Sessions, MayRead: o.Reads.MayRead, Mode: func(*http.Request) ui.Mode { return ui.ModeLocal },
-		Version: o.Version, HubVersion: o.HubVersion, HubNamespace: o.HubNamespace, Policy: o.Policy, Context: o.Context,
+		Version: o.Version, HubVersion: o.HubVersion, HubNamespace: o.HubNamespace, Policy: o.Policy, Context: o.Context, Kubeconfig: o.Kubeconfig,
 	})
 	d.server = ui.NewServer(refuseOtherUsers(handler))
 	d.server.ErrorLog = discardLog

@@ -843,6 +843,8 @@ export interface Me {
   policyName?: string;
   /** Context is the kubeconfig's context of the hub; empty where that is not known. */
   context?: string;
+  /** Kubeconfig is the file that --kubeconfig named; empty for what every command reads. */
+  kubeconfig?: string;
 }
 
 /** Member is the summary of a member. */

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { shellWord } from './shellword'
+import { shellWord, withHub } from './shellword'
 
 describe('shellWord', () => {
   it.each([
@@ -17,6 +17,27 @@ describe('shellWord', () => {
     ["\u200b'\\", "$'\\u200b\\'\\\\'"],
     ['--kubeconfig=/tmp/evil', "'\ufffd--kubeconfig=/tmp/evil'"],
   ])('%j is %s', (word, want) => expect(shellWord(word)).toBe(want))
+})
+
+describe('withHub', () => {
+  const hub = { context: 'prod eu', hubNamespace: 'ot-hub' }
+  it.each([
+    ['kubectl ot rollout resume ubuntu', hub, "kubectl ot rollout resume ubuntu --hub 'prod eu'"],
+    ['kubectl ot rollout resume ubuntu', undefined, 'kubectl ot rollout resume ubuntu'],
+    ['kubectl ot rollout resume ubuntu', { hubNamespace: 'fleet' }, 'kubectl ot rollout resume ubuntu --hub-namespace fleet'],
+    ['kubectl ot quarantine lab --reason \'--hub staging\'', hub, "kubectl ot quarantine lab --reason '--hub staging' --hub 'prod eu'"],
+    ['kubectl ot status', { ...hub, kubeconfig: '/home/anna/prod.yaml' }, "kubectl ot status --kubeconfig /home/anna/prod.yaml --hub 'prod eu'"],
+    ['kubectl -n a patch configmap b --patch=\'{}\'', hub, "kubectl --context 'prod eu' -n a patch configmap b --patch='{}'"],
+    ['kubectl --context bergen -n a delete secret b', hub, 'kubectl --context bergen -n a delete secret b'],
+    ['apiVersion: v1', hub, 'apiVersion: v1'],
+  ])('%s of %j', (line, me, want) => expect(withHub(line, me)).toBe(want))
+})
+
+// Each command to copy passes forHub: one that does not acts on whatever context is the current one.
+it('commands are copied by Command and CopyCommand alone', () => {
+  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((f) => f.endsWith('.tsx'))
+  const others = files.filter((f) => f !== join('components', 'command.tsx') && readFileSync(join(import.meta.dirname, f), 'utf8').includes('<CopyButton'))
+  expect(others, 'YAML and the text of a pull request').toEqual([join('pages', 'policy', 'blast.tsx')])
 })
 
 // Each name that is put into a command goes through shellWord: it may be a member's text.

@@ -1,4 +1,6 @@
 import { useSignal } from '@preact/signals'
+import { session } from '../session'
+import { withHub } from '../shellword'
 
 /** CopyButton copies a text. */
 export function CopyButton({ text, label = 'Copy', title }: { text: string; label?: string; title?: string }) {
@@ -19,13 +21,24 @@ export function CopyButton({ text, label = 'Copy', title }: { text: string; labe
   )
 }
 
+/** Returns a command line for the hub that this page is of. */
+export function forHub(line: string): string {
+  return withHub(line, session.value.state === 'signedIn' ? session.value.me : undefined)
+}
+
+/** CopyCommand copies a command line. Invariant: each one of the page passes forHub, here or in Command. */
+export function CopyCommand({ text, title }: { text: string; title?: string }) {
+  return <CopyButton text={forHub(text)} label="Copy command" title={title} />
+}
+
 /** Command shows a command line to copy: what the page says, said by kubectl ot. */
 export function Command({ text, label }: { text: string; label?: string }) {
+  const line = forHub(text)
   return (
     <div class="command">
       {label && <span class="muted">{label}</span>}
-      <code>{text}</code>
-      <CopyButton text={text} />
+      <code>{line}</code>
+      <CopyButton text={line} />
     </div>
   )
 }

@@ -8,7 +8,7 @@ import { refresh } from '../query'
 import { param, setParams } from '../route'
 import { may, refreshSession, roleFor } from '../session'
 import '../styles/write.css'
-import { Command, CopyButton } from './command'
+import { Command, CopyCommand } from './command'
 import { Dialog } from './dialog'
 import { Sign } from './sign'
 
@@ -46,7 +46,7 @@ export function Write(props: WriteProps) {
   if (!may(verb, resource)) {
     const role = roleFor(verb, resource)
     const note = `You lack the right to ${verb} ${resource}${role ? `: ClusterRole ${role} has it` : ''}.`
-    if (compact) return <CopyButton text={command} label="Copy command" title={note} />
+    if (compact) return <CopyCommand text={command} title={note} />
     return (
       <div class="write-denied">
         <Command text={command} />

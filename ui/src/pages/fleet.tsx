@@ -1,7 +1,7 @@
 // The fleet at a glance: what needs a person, the key numbers, and clusters × images.
 import type { Summary } from '../api'
 import { tasksOf } from '../attention'
-import { CopyButton, Command } from '../components/command'
+import { Command, CopyCommand } from '../components/command'
 import { FirstRun } from '../components/firstrun'
 import { readyImages } from '../firststeps'
 import { MatrixPanel } from '../components/matrixpanel'
@@ -81,7 +81,7 @@ function Tasks({ summary }: { summary: Summary }) {
                 {t.link}
                 <span class="visually-hidden">: {t.subject}</span>
               </a>
-              <CopyButton text={t.command} label="Copy command" />
+              <CopyCommand text={t.command} />
             </span>
           </li>
         ))}

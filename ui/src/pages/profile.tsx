@@ -1,6 +1,5 @@
 // Who the person is for the hub's API server, and what that allows.
-import { Command } from '../components/command'
-import { shellWord } from '../shellword'
+import { Command, forHub } from '../components/command'
 import { Page, Panel } from '../components/panel'
 import { Sign } from '../components/sign'
 import { Table } from '../components/table'
@@ -68,7 +67,7 @@ export default function ProfilePage() {
               </>
             )}
           </dl>
-          <Command text={`kubectl ot version${me.context ? ` --hub ${shellWord(me.context)}` : ''}`} />
+          <Command text="kubectl ot version" />
         </Panel>
       </div>
       <Panel title="What you may do">
@@ -82,7 +81,7 @@ export default function ProfilePage() {
             { title: 'Resource', cell: (m) => (m.resource === 'fleet' ? '/fleet/v1/*' : m.resource) },
             { title: 'For', wide: true, cell: (m) => <span class="muted">{purposes[`${m.verb} ${m.resource}`] ?? ''}</span> },
             { title: 'ClusterRole that has it', cell: (m) => (m.role ? <code>{m.role}</code> : <span class="muted">none of the chart's: it needs a rule of its own</span>) },
-            { title: 'Check', wide: true, cell: (m) => <code>{canI(m, me)}</code> },
+            { title: 'Check', wide: true, cell: (m) => <code>{forHub(canI(m, me))}</code> },
           ]}
         />
         <p class="muted">Asked of the API server for you; it is asked anew every half minute. A role is given by a ClusterRoleBinding.</p>

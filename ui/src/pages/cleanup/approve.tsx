@@ -4,6 +4,7 @@ import type { PruneGroups, PruneReport } from '../../api'
 import { sendJSON } from '../../client'
 import { shellWord } from '../../shellword'
 import { useSettled } from '../../components/settled'
+import { forHub } from '../../components/command'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
 import { Age } from '../../components/time'
@@ -89,7 +90,7 @@ export function Approve({ report: r, filter, groups, ticked, taken }: { report: 
             typed.value = undefined
             return {
               text: `ImagePrune ${s.name} is created, approved by ${plainText(me, 80)}.`,
-              notes: [`Each image serves on for ${windowLabel(undoWindow)}. Until then it can be taken back here, or by kubectl ot prune undo ${shellWord(s.name)}.`],
+              notes: [`Each image serves on for ${windowLabel(undoWindow)}. Until then it can be taken back here, or by ${forHub(`kubectl ot prune undo ${shellWord(s.name)}`)}.`],
               command: `kubectl ot prune status ${shellWord(s.name)}`,
             }
           }}

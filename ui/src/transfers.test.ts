@@ -1,7 +1,9 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { History, Transfer, TransferBudget } from './api'
 import { now as clock } from './format'
-import { describeExpectation, describeHolders, describePast, describeProgress, describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, heldBeyondUse, historyQuery, parseSpan } from './transfers'
+import { describeExpectation, describeHolders, describePast, describeProgress, describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, historyQuery, parseSpan } from './transfers'
 
 const now = Date.parse('2026-11-26T12:00:00Z')
 clock.value = now
@@ -9,17 +11,25 @@ const budget = (over: Partial<TransferBudget>): TransferBudget => ({ used: 4, wa
 const transfer = (over: Partial<Transfer>): Transfer => ({ cluster: 'a', namespace: 'farm', name: 'ubuntu', ...over })
 
 describe('describeSlots', () => {
-  it.each<[string, Partial<TransferBudget>, string, number | undefined]>([
-    ['has a limit', { limit: 8 }, '4 of 8 slots', 4],
-    ['holds more than is used', { limit: 8, held: 7 }, '4 of 8 slots', 1],
-    ['is overdrawn', { limit: 2 }, '4 of 2 slots', 0],
-    ['has no limit', {}, '4 imports, no limit', undefined],
-    ['is not known in full', { limit: 8, usedAtLeast: true }, 'at least 4 of 8 slots', 4],
-  ])('%s', (_, over, text, free) => expect(describeSlots(budget(over))).toEqual(free === undefined ? { text } : { text, free }))
-  it('holds what nobody is seen to use', () => {
-    expect(heldBeyondUse(budget({ held: 6 }))).toBe(2)
-    expect(heldBeyondUse(budget({ held: 3 }))).toBe(0)
-    expect(heldBeyondUse(budget({}))).toBe(0)
+  it.each<[string, Partial<TransferBudget>, string, number | undefined, string[]]>([
+    ['has a limit', { limit: 8 }, '4 of 8 slots', 4, ['4 free']],
+    ['holds more than is used', { limit: 8, held: 7 }, '7 of 8 slots', 1, ['4 in use', '1 free']],
+    ['holds what silent clusters may use', { limit: 8, held: 8, reserved: 2 }, '8 of 8 slots', 0, ['4 in use', 'none is free', '2 reserved for silent clusters']],
+    ['holds less than is used, for a moment', { limit: 8, held: 3 }, '4 of 8 slots', 4, ['4 free']],
+    ['is overdrawn', { limit: 2 }, '4 of 2 slots', 0, ['none is free']],
+    ['has no limit', {}, '4 imports, no limit', undefined, []],
+    ['is not known in full', { limit: 8, usedAtLeast: true }, 'at least 4 of 8 slots', 4, ['4 free']],
+    ['is not known in full, and holds more', { limit: 8, usedAtLeast: true, held: 7 }, '7 of 8 slots', 1, ['at least 4 in use', '1 free']],
+  ])('%s', (_, over, text, free, notes) => {
+    const said = describeSlots(budget(over))
+    expect([said.text, said.free, said.notes]).toEqual([text, free, notes])
+  })
+  it('is what each page says of slots', () => {
+    for (const page of ['fleet', 'transfers']) {
+      const text = readFileSync(join(import.meta.dirname, 'pages', `${page}.tsx`), 'utf8')
+      expect(text).toContain('<FleetSlots ')
+      expect(text).not.toMatch(/fleet\.(held|used)\b/)
+    }
   })
 })
 

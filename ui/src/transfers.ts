@@ -4,17 +4,26 @@ import { formatBytes, formatClock, formatCount, formatDuration, formatNumber, fo
 
 const daySeconds = 24 * 3600
 
-/** Says how many slots a budget has left: what is held for silent clusters is not free. */
-export function describeSlots(budget: TransferBudget): { text: string; free?: number } {
-  const used = `${budget.usedAtLeast ? 'at least ' : ''}${formatNumber(budget.used)}`
-  if (budget.limit === undefined) return { text: `${formatCount(budget.used, 'import')}, no limit` }
-  const taken = Math.max(budget.used, budget.held ?? 0)
-  return { text: `${used} of ${formatCount(budget.limit, 'slot')}`, free: Math.max(0, budget.limit - taken) }
+/** What is taken of a budget, and what is said of it. */
+export interface Slots {
+  /** The slots that the budget counts as taken: those in use, and those held for clusters that may be using them. */
+  taken: number
+  free?: number
+  text: string
+  notes: string[]
 }
 
-/** Returns the slots that the budget counts as taken while nobody is seen to use them. */
-export function heldBeyondUse(budget: TransferBudget): number {
-  return Math.max(0, (budget.held ?? 0) - budget.used)
+/** Says how many slots of a budget are taken. Every page says it by this: what is held is not free, whoever uses it. */
+export function describeSlots(budget: TransferBudget): Slots {
+  const { limit, used } = budget
+  if (limit === undefined) return { taken: used, text: `${formatCount(used, 'import')}, no limit`, notes: [] }
+  const taken = Math.max(used, budget.held ?? 0)
+  const free = Math.max(0, limit - taken)
+  const least = budget.usedAtLeast ? 'at least ' : ''
+  const notes = [free === 0 ? 'none is free' : `${formatNumber(free)} free`]
+  if (used < taken) notes.unshift(`${least}${formatNumber(used)} in use`)
+  if (budget.reserved) notes.push(`${formatNumber(budget.reserved)} reserved for silent clusters`)
+  return { taken, free, text: `${used < taken ? '' : least}${formatNumber(taken)} of ${formatCount(limit, 'slot')}`, notes }
 }
 
 /** Says who waits for a source. */

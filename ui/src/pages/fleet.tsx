@@ -5,8 +5,9 @@ import { Command, CopyCommand } from '../components/command'
 import { FirstRun } from '../components/firstrun'
 import { readyImages } from '../firststeps'
 import { MatrixPanel } from '../components/matrixpanel'
-import { Figure, Figures, Meter, Page, Panel } from '../components/panel'
+import { Figure, Figures, Page, Panel } from '../components/panel'
 import { Sign, type Tone } from '../components/sign'
+import { FleetSlots } from '../components/slots'
 import { Shown } from '../components/states'
 import { Sparkline } from '../components/chart'
 import { Age } from '../components/time'
@@ -107,7 +108,6 @@ const memberSigns: { key: 'ready' | 'notReady' | 'failing' | 'stalled' | 'silent
 
 function KeyFigures({ summary: s }: { summary: Summary }) {
   const { fleet, queued, queuedMembers, oldestQueuedAt } = s.transfers
-  const taken = fleet.held ?? fleet.used
   return (
     <Figures>
       <Figure
@@ -126,18 +126,7 @@ function KeyFigures({ summary: s }: { summary: Summary }) {
       >
         {formatNumber(s.members.total)}
       </Figure>
-      <Figure
-        label={fleet.limit === undefined ? 'Imports (no fleet-wide limit)' : 'Slots of the fleet'}
-        note={
-          <>
-            {fleet.limit !== undefined && <Meter value={fleet.used} held={taken} max={fleet.limit} label={`${fleet.used} of ${fleet.limit} slots are used, ${taken} are taken`} />}
-            {fleet.reserved ? <span>{formatNumber(fleet.reserved)} reserved for silent clusters</span> : null}
-          </>
-        }
-      >
-        {formatNumber(taken)}
-        {fleet.limit !== undefined && <span class="of"> of {formatNumber(fleet.limit)}</span>}
-      </Figure>
+      <FleetSlots budget={fleet} />
       <Figure label="Throughput" note={fleet.trend && <Sparkline values={fleet.trend} label="Bytes per second over the last hour" />}>
         {fleet.bytesPerSecond === undefined ? <span class="unknown-value">unknown</span> : formatRate(fleet.bytesPerSecond)}
       </Figure>

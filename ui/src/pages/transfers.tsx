@@ -5,9 +5,10 @@ import { Chart } from '../components/chart'
 import { Command } from '../components/command'
 import { HistoryPanel, useSourceHistory } from '../components/history'
 import { Chip, offsetOf, Pager } from '../components/pager'
-import { Figure, Figures, Meter, Page, Panel } from '../components/panel'
+import { Figure, Figures, Page, Panel } from '../components/panel'
 import type { Drawing } from '../components/series'
 import { Sign } from '../components/sign'
+import { FleetSlots, SlotMeter } from '../components/slots'
 import { Shown } from '../components/states'
 import { Age, Clock } from '../components/time'
 import { TypedFilter } from '../components/typedfilter'
@@ -15,7 +16,7 @@ import { formatBytes, formatCount, formatNumber, formatRate, now, plainText } fr
 import { memberRefreshMilliseconds, useAnswer } from '../query'
 import { href, hrefWith, param, setParams } from '../route'
 import '../styles/transfers.css'
-import { describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, heldBeyondUse } from '../transfers'
+import { describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting } from '../transfers'
 
 const rowsShown = 25
 
@@ -51,13 +52,9 @@ type Since = ReturnType<typeof describeSince>
 
 function FleetFigures({ summary, since }: { summary: Summary; since: Since }) {
   const { fleet, queued, queuedMembers, oldestQueuedAt } = summary.transfers
-  const slots = describeSlots(fleet)
   return (
     <Figures>
-      <Figure label="Slots" note={fleet.limit === undefined ? 'no fleet-wide limit' : slots.free === 0 ? 'none is free' : `${formatNumber(slots.free!)} free`}>
-        {formatNumber(fleet.used)}
-        {fleet.limit !== undefined && <span class="muted"> / {formatNumber(fleet.limit)}</span>}
-      </Figure>
+      <FleetSlots budget={fleet} />
       <Figure label="Throughput now" note={fleet.unknownMembers ? `without ${formatCount(fleet.unknownMembers, 'unknown cluster')}` : undefined}>
         {fleet.bytesPerSecond === undefined ? 'unknown' : formatRate(fleet.bytesPerSecond)}
       </Figure>
@@ -90,11 +87,10 @@ function SourceBlock({ budget, drawing, unknownBefore, since }: { budget: Transf
   const name = budget.name ?? ''
   const title = name === 'other' ? 'Other sources' : plainText(name, 60)
   const slots = describeSlots(budget)
-  const held = heldBeyondUse(budget)
   return (
     <Panel
       title={<a href={hrefWith({ source: name, running: undefined, queued: undefined })}>{title}</a>}
-      aside={slots.free === 0 ? <Sign tone="attention">full</Sign> : slots.free === undefined ? undefined : <span>{formatNumber(slots.free)} free</span>}
+      aside={slots.free === 0 && <Sign tone="attention">full</Sign>}
     >
       <div class="source-numbers">
         <span class="source-rate">{budget.bytesPerSecond === undefined ? 'unknown' : formatRate(budget.bytesPerSecond)}</span>
@@ -104,10 +100,10 @@ function SourceBlock({ budget, drawing, unknownBefore, since }: { budget: Transf
       </div>
       {drawing && <Chart label={`${title}, throughput of the last 24 h`} drawing={drawing} format={formatRate} bare height={48} since={unknownBefore} />}
       <div class="source-slots">
-        {budget.limit !== undefined && <Meter value={budget.used} held={budget.held} max={budget.limit} label={`Slots of ${title}: ${slots.text}`} />}
+        <SlotMeter budget={budget} of={title} />
         <span>
           {slots.text}
-          {held > 0 && <span class="muted">, {formatNumber(held)} more held</span>}
+          {slots.notes.length > 0 && <span class="muted">, {slots.notes.join(', ')}</span>}
         </span>
       </div>
       <p class="muted">{describeWaiting(budget)}</p>

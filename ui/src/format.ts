@@ -5,7 +5,7 @@ import { signal } from '@preact/signals'
 export const now = signal(Date.now())
 
 setInterval(() => {
-  if (typeof document === 'undefined' || !document.hidden) now.value = Date.now()
+  if (typeof document !== 'undefined' && !document.hidden) now.value = Date.now()
 }, 1000)
 
 /** Formats a size, as in 24 GiB. */

@@ -3,6 +3,7 @@ import { signal } from '@preact/signals'
 import { announce } from './announce'
 import type { Me, Permission } from './api'
 import { getJSON, RequestError, sendJSON } from './client'
+import { formatCount } from './format'
 
 export type { Me, Permission }
 
@@ -108,6 +109,11 @@ export function followSession(): () => void {
     if (!document.hidden) void refreshSession()
   }, refreshMilliseconds)
   return () => clearInterval(timer)
+}
+
+/** Says that a session ends soon. A live region has it: it changes once a minute, and not with each second. */
+export function describeEnd(left: number): string {
+  return left > 0 ? `Your session ends in less than ${formatCount(Math.ceil(left / 60_000), 'minute')}.` : 'Your session is ending.'
 }
 
 /** Reports whether the person may do something; false as long as that is unknown. */

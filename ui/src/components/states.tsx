@@ -3,12 +3,12 @@ import { useSignal, type ReadonlySignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type { RequestError } from '../client'
-import { formatDuration, now, plainText } from '../format'
+import { now, plainText } from '../format'
 import { connection } from '../live'
 import type { Answer } from '../query'
 import { refresh } from '../query'
 import { isOlderHub, lackingRight, nameRight, type Right } from '../refused'
-import { roleFor, session, signOutFailure } from '../session'
+import { describeEnd, roleFor, session, signOutFailure } from '../session'
 import { Age } from './time'
 
 /** Loading is drawn where an answer takes longer than 200 ms. */
@@ -152,7 +152,7 @@ function SessionBanner() {
   if (!(left < warnMilliseconds)) return null
   return (
     <div class="banner banner-attention" role="status">
-      {left > 0 ? `Your session ends in ${formatDuration(left)}.` : 'Your session is ending.'} You will be asked to sign in, and come back to this page.
+      {describeEnd(left)} You will be asked to sign in, and come back to this page.
     </div>
   )
 }

@@ -20,10 +20,11 @@ interface Props {
   view: View
 }
 
-/** The cells of a row as text: two rows with the same text look the same. */
+/** The cells of a row as text, with the images that they are of: two rows with the same text look and read the same. */
 function textOf({ row, items, cells, view, counts }: Props): string {
-  if (row.kind === 'group') return `${row.closed} ${row.members.length} ${JSON.stringify(counts)} ${row.closed ? items.map((c) => JSON.stringify(countLooks(cells, row.members, [view.columns[c.index]!]))).join() : ''}`
-  return String.fromCharCode(...items.map((c) => cellAt(cells, row, view.columns[c.index]!)!))
+  const of = items.map((c) => view.columns[c.index]!.image).join() + ' '
+  if (row.kind === 'group') return `${row.closed ? of : ''}${row.closed} ${row.members.length} ${JSON.stringify(counts)} ${row.closed ? items.map((c) => JSON.stringify(countLooks(cells, row.members, [view.columns[c.index]!]))).join() : ''}`
+  return of + String.fromCharCode(...items.map((c) => cellAt(cells, row, view.columns[c.index]!)!))
 }
 
 export class GridRow extends Component<Props> {

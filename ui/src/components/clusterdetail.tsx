@@ -8,6 +8,7 @@ import { href, hrefWith, param } from '../route'
 import { whyOf } from '../whyaddress'
 import { QueuedTable, RunningTable } from './activity'
 import { Command } from './command'
+import { Hint } from './hint'
 import { shellWord } from '../shellword'
 import { HistoryPanel } from './history'
 import { Page, Panel } from './panel'
@@ -287,13 +288,13 @@ const imageColumns = (cluster: string): Column<ReportedImage>[] => [
   {
     title: 'Phase',
     cell: (i) => (
-      <span class="cell-state" title={i.message ? plainText(i.message) : undefined}>
+      <Hint class="cell-state" text={i.message ? plainText(i.message) : undefined}>
         <Sign tone={toneOfImage(i)}>{plainText(i.phase ?? (i.plan ? 'Planned' : 'Unknown'), 40)}</Sign>
         {i.reason && i.phase !== 'Succeeded' && <span class="muted">{plainText(i.reason, 60)}</span>}
-      </span>
+      </Hint>
     ),
   },
-  { title: 'Machines', right: true, cell: (i) => (i.references > 0 ? <span title={i.holders?.map((h) => plainText(h, 80)).join(', ')}>{formatNumber(i.references)}</span> : <span class="muted">{i.unreferencedSince ? <>none for <Age at={i.unreferencedSince} /></> : 'none'}</span>) },
+  { title: 'Machines', right: true, cell: (i) => (i.references > 0 ? <Hint text={i.holders?.map((h) => plainText(h, 80)).join(', ')}>{formatNumber(i.references)}</Hint> : <span class="muted">{i.unreferencedSince ? <>none for <Age at={i.unreferencedSince} /></> : 'none'}</span>) },
   { title: 'Storage', right: true, wide: true, cell: (i) => (i.bytes === undefined ? <span class="muted">–</span> : formatBytes(i.bytes)) },
   { title: 'Attempts', right: true, wide: true, cell: (i) => (i.attempts && i.attempts > 1 ? i.attempts : <span class="muted">{i.attempts ?? '–'}</span>) },
   { title: 'Imported', right: true, wide: true, cell: (i) => (i.syncedAt ? <Age at={i.syncedAt} ago /> : <span class="muted">–</span>) },

@@ -5,6 +5,7 @@ import { formatAge, formatNumber, plainText } from '../format'
 import { useAnswer } from '../query'
 import { href, hrefWith, param } from '../route'
 import { Command } from './command'
+import { Hint } from './hint'
 import { offsetOf, Pager } from './pager'
 import { Meter, Page, Panel } from './panel'
 import { Sign, toneOf } from './sign'
@@ -81,10 +82,9 @@ const unknown = <span class="muted">unknown</span>
 function asReported(cell: Column<Member>['cell']): Column<Member>['cell'] {
   return (m) =>
     (m.state === 'Silent' || m.state === 'Quarantined') && m.lastReport ? (
-      <span class="stale" title={`as of ${formatAge(m.lastReport)} ago`}>
+      <Hint class="stale" text={`as of ${formatAge(m.lastReport)} ago`}>
         {cell(m)}
-        <span class="visually-hidden"> as of {formatAge(m.lastReport)} ago</span>
-      </span>
+      </Hint>
     ) : (
       cell(m)
     )
@@ -96,7 +96,7 @@ const columns: Column<Member>[] = [
     title: 'State',
     sort: 'state',
     cell: (m) => (
-      <span class="cell-state" title={m.message ? plainText(m.message) : undefined}>
+      <Hint class="cell-state" text={m.message ? plainText(m.message) : undefined}>
         {/* A wall of ticks would hide the faults. */}
         <Sign tone={m.state === 'Ready' ? 'quiet' : toneOf(m.state)}>{m.state === 'Ready' ? <span class="muted">Ready</span> : m.state}</Sign>
         {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{plainText(m.reason, 60)}</span>}
@@ -105,7 +105,7 @@ const columns: Column<Member>[] = [
             <Age at={m.since} />
           </span>
         )}
-      </span>
+      </Hint>
     ),
   },
   {

@@ -3,7 +3,7 @@ import { session } from '../session'
 import { withHub } from '../shellword'
 
 /** CopyButton copies a text. */
-export function CopyButton({ text, label = 'Copy', title }: { text: string; label?: string; title?: string }) {
+export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
   const copied = useSignal(false)
   const copy = async (): Promise<void> => {
     try {
@@ -15,7 +15,7 @@ export function CopyButton({ text, label = 'Copy', title }: { text: string; labe
     setTimeout(() => (copied.value = false), 2000)
   }
   return (
-    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text.slice(0, 120)}`} title={title}>
+    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text.slice(0, 120)}`}>
       {copied.value ? 'Copied' : label}
     </button>
   )
@@ -27,8 +27,8 @@ export function forHub(line: string): string {
 }
 
 /** CopyCommand copies a command line. Invariant: each one of the page passes forHub, here or in Command. */
-export function CopyCommand({ text, title }: { text: string; title?: string }) {
-  return <CopyButton text={forHub(text)} label="Copy command" title={title} />
+export function CopyCommand({ text }: { text: string }) {
+  return <CopyButton text={forHub(text)} label="Copy command" />
 }
 
 /** Command shows a command line to copy: what the page says, said by kubectl ot. */

@@ -1,25 +1,22 @@
 import { splitTimes } from '../estimate'
 import { formatAge, formatClock, plainText, toMilliseconds } from '../format'
+import { Time } from './hint'
 
-/** Age shows how long ago a time was. The time itself is shown on hover, and read to who cannot see. */
+/** Age shows how long ago a time was. */
 export function Age({ at, ago }: { at: string | number; ago?: boolean }) {
   const iso = new Date(toMilliseconds(at)).toISOString()
   return (
-    <time dateTime={iso} title={iso}>
+    <Time iso={iso}>
       {formatAge(at)}
       {ago ? ' ago' : ''}
-    </time>
+    </Time>
   )
 }
 
 /** Clock shows a time of the day. */
 export function Clock({ at }: { at: string | number }) {
   const iso = new Date(toMilliseconds(at)).toISOString()
-  return (
-    <time dateTime={iso} title={iso}>
-      {formatClock(at)}
-    </time>
-  )
+  return <Time iso={iso}>{formatClock(at)}</Time>
 }
 
 /** TextWithTimes shows a text of the hub; times in it are those of the page's zone. */

@@ -10,6 +10,7 @@ import { may, refreshSession, roleFor } from '../session'
 import '../styles/write.css'
 import { Command, CopyCommand } from './command'
 import { Dialog } from './dialog'
+import { Hint } from './hint'
 import { Sign } from './sign'
 
 export interface WriteProps {
@@ -46,7 +47,16 @@ export function Write(props: WriteProps) {
   if (!may(verb, resource)) {
     const role = roleFor(verb, resource)
     const note = `You lack the right to ${verb} ${resource}${role ? `: ClusterRole ${role} has it` : ''}.`
-    if (compact) return <CopyCommand text={command} title={note} />
+    if (compact) {
+      return (
+        <span class="write-denied">
+          <CopyCommand text={command} />
+          <Hint class="muted" text={note}>
+            no right
+          </Hint>
+        </span>
+      )
+    }
     return (
       <div class="write-denied">
         <Command text={command} />

@@ -68,7 +68,7 @@ function Tasks({ summary }: { summary: Summary }) {
             <Sign tone={t.tone} bare>
               {t.tone === 'bad' ? 'Failed' : t.tone === 'unknown' ? 'Unknown' : 'Waits'}
             </Sign>
-            <p title={plainText(t.text, 240)}>
+            <p tabIndex={0} title={plainText(t.text, 240)}>
               <strong>{plainText(t.subject, 80)}</strong>{' '}
               {t.since && (
                 <span class="muted">

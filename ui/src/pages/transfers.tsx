@@ -4,6 +4,7 @@ import { QueuedTable, RunningTable } from '../components/activity'
 import { Chart } from '../components/chart'
 import { Command } from '../components/command'
 import { HistoryPanel, useSourceHistory } from '../components/history'
+import { Hint } from '../components/hint'
 import { Chip, offsetOf, Pager } from '../components/pager'
 import { Figure, Figures, Page, Panel } from '../components/panel'
 import type { Drawing } from '../components/series'
@@ -58,7 +59,7 @@ function FleetFigures({ summary, since }: { summary: Summary; since: Since }) {
       <Figure label="Throughput now" note={fleet.unknownMembers ? `without ${formatCount(fleet.unknownMembers, 'unknown cluster')}` : undefined}>
         {fleet.bytesPerSecond === undefined ? 'unknown' : formatRate(fleet.bytesPerSecond)}
       </Figure>
-      <Figure label="Downloaded" note={<span title={since.long}>{since.short}</span>}>
+      <Figure label="Downloaded" note={<Hint text={since.long}>{since.short}</Hint>}>
         {fleet.bytes24h === undefined ? 'unknown' : formatBytes(fleet.bytes24h)}
       </Figure>
       <Figure

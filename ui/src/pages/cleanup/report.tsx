@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks'
 import type { PruneGroup, PruneGroups, PruneProgressList, PruneReport, PruneReportList } from '../../api'
 import { Command } from '../../components/command'
 import { shellWord } from '../../shellword'
+import { Hint } from '../../components/hint'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
@@ -130,9 +131,9 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
           </Figure>
         )}
         <Figure label="Digest" note={<DigestState report={r} groups={groups} />}>
-          <code class="digest" title={r.digest}>
-            {(r.digest ?? '').slice(0, 8)}
-          </code>
+          <Hint text={r.digest}>
+            <code class="digest">{(r.digest ?? '').slice(0, 8)}</code>
+          </Hint>
         </Figure>
       </Figures>
       {r.clusters.unknown > 0 && (
@@ -141,10 +142,10 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
           {(r.unknownClusters ?? []).slice(0, 8).map((c, i) => (
             <>
               {i > 0 && ', '}
-              <a href={href('clusters', c.cluster)} title={plainText(c.message ?? '')}>
-                {c.cluster}
-              </a>{' '}
-              <span class="muted">{plainText(c.reason)}</span>
+              <a href={href('clusters', c.cluster)}>{c.cluster}</a>{' '}
+              <Hint class="muted" text={plainText(c.message ?? '')}>
+                {plainText(c.reason)}
+              </Hint>
             </>
           ))}
           {r.clusters.unknown > 8 && (

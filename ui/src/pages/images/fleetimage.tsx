@@ -1,6 +1,7 @@
 // One FleetDiskImage: versions × clusters.
 import type { FleetImage, FleetImageList, ImageCluster, ImageClusters, ImageState, ImageVersion, VersionInCluster } from '../../api'
 import { Command } from '../../components/command'
+import { Hint } from '../../components/hint'
 import { shellWord } from '../../shellword'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Page, Panel } from '../../components/panel'
@@ -138,13 +139,13 @@ function clusterCell(c: ImageCluster) {
   )
 }
 
-/** What a cluster is to have of the current version: its source, its storage class and the overrides that they are from. Each field is in the title. */
+/** What a cluster is to have of the current version: its source, its storage class and the overrides that they are from. Each field is in the hint. */
 function EffectiveCell({ cluster: c }: { cluster: ImageCluster }) {
   if (!c.effective) return <span class="muted">–</span>
   return (
-    <span title={fieldsText(c.effective)}>
+    <Hint text={fieldsText(c.effective)}>
       {plainText(c.effective.source ?? '', 200)} <span class="muted">{originText(c.effective)}</span>
-    </span>
+    </Hint>
   )
 }
 

@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks'
 import type { BlastRadius, BlastRow, FleetPolicy } from '../../api'
 import { mergePatch, sendJSON } from '../../client'
 import { Command, CopyButton } from '../../components/command'
+import { Hint } from '../../components/hint'
 import { Figure, Figures, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
 import { Problem } from '../../components/states'
@@ -186,10 +187,10 @@ function Wait({ row }: { row: BlastRow }) {
   const until = (at: string | undefined): string => (at ? `~${formatDuration(Math.max(0, Date.parse(at) - now.value))}` : '?')
   const more = longerWait(row) ?? 0
   return (
-    <span class={more > 0 ? 'less' : undefined} title={row.waitThen?.message || row.waitNow?.message || undefined}>
+    <Hint class={more > 0 ? 'less' : undefined} text={row.waitThen?.message || row.waitNow?.message || undefined}>
       {until(row.waitNow?.at)} → {until(row.waitThen?.at)}
       {more > 0 && <span class="visually-hidden"> longer</span>}
-    </span>
+    </Hint>
   )
 }
 

@@ -97,6 +97,7 @@ function Row({ policy: p, is, base, draft }: { policy: FleetPolicy; is: PolicyKe
         <label for={id}>{is.name}</label>
         <p id={`${id}-help`} class="muted">
           <Meaning text={is.meaning} />
+          {is.least !== undefined && ` ${is.least} to ${is.most}.`}
         </p>
       </div>
       <div class="key-value">
@@ -165,7 +166,6 @@ function Field({ id, is, value, onValue }: { id: string; is: PolicyKey; value: s
           class={is.kind === 'hosts' ? 'field-long' : 'field-short'}
           value={value}
           placeholder={is.default || 'not set'}
-          title={is.least !== undefined ? `${is.least} to ${is.most}` : undefined}
           onInput={(event) => onValue(event.currentTarget.value)}
         />
       )

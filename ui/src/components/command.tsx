@@ -1,22 +1,25 @@
 import { useSignal } from '@preact/signals'
+import { announce } from '../announce'
 import { session } from '../session'
 import { withHub } from '../shellword'
 
 /** CopyButton copies a text. */
 export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
-  const copied = useSignal(false)
+  const state = useSignal(label)
   const copy = async (): Promise<void> => {
+    let outcome = 'Copied'
     try {
       await navigator.clipboard.writeText(text)
     } catch {
-      return // the text is on the page, and can be selected
+      outcome = 'Not copied' // a browser may not allow it
     }
-    copied.value = true
-    setTimeout(() => (copied.value = false), 2000)
+    state.value = outcome
+    announce(outcome + '.')
+    setTimeout(() => (state.value = label), 2000)
   }
   return (
-    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${label}: ${text.slice(0, 120)}`}>
-      {copied.value ? 'Copied' : label}
+    <button type="button" class="button button-quiet" onClick={() => void copy()} aria-label={`${state.value}: ${text.slice(0, 120)}`}>
+      {state.value}
     </button>
   )
 }

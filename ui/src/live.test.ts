@@ -185,3 +185,20 @@ test('a stream that hangs when a page is seen again is lost', () => {
   vi.advanceTimersByTime(8000)
   expect(live.connection.value).toBe('polling')
 })
+
+test('the stream of a person ends with their session, and the next has one of their own', async () => {
+  const { session } = await import('./session')
+  const signedIn = (user: string) => ({ state: 'signedIn' as const, me: { user, may: [], mode: 'token' as const } })
+  session.value = signedIn('anna')
+  const [anna] = Stream.opened
+  session.value = { state: 'signedOut' }
+  expect(anna!.readyState).toBe(Stream.CLOSED)
+  handlers.online?.()
+  expect(Stream.opened, 'nobody is there to follow').toHaveLength(1)
+  session.value = signedIn('ben')
+  live.follow()
+  expect(Stream.opened).toHaveLength(2)
+  // A proxy signs another person in without a page between.
+  session.value = signedIn('lena')
+  expect(Stream.opened.map((s) => s.readyState)).toEqual([Stream.CLOSED, Stream.CLOSED, 1])
+})

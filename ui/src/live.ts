@@ -1,7 +1,7 @@
 // A stream of events names what changed; a page then requests its answers again.
 import { signal } from '@preact/signals'
 import type { Topic } from './api'
-import { session } from './session'
+import { onOtherPerson, session } from './session'
 
 /** live: the stream is open, or was until a moment ago. polling: it is not, and pages request their answers every 15 s. Invariant: a stream that is not open within 8 s is lost. */
 export const connection = signal<'connecting' | 'live' | 'polling'>('connecting')
@@ -30,6 +30,12 @@ function notify(changed: readonly Topic[]): void {
   for (const l of called) l()
 }
 
+// The stream is authorized as the person before, and takes one of the places of all.
+onOtherPerson(() => {
+  close()
+  if (following && session.peek().state === 'signedIn') open()
+})
+
 let following = false
 let stream: EventSource | undefined
 let poll: ReturnType<typeof setInterval> | undefined
@@ -55,7 +61,7 @@ export function follow(): void {
 }
 
 function open(): void {
-  if ((stream && stream.readyState !== EventSource.CLOSED) || document.hidden) return
+  if ((stream && stream.readyState !== EventSource.CLOSED) || document.hidden || session.peek().state === 'signedOut') return
   const opened = new EventSource('/fleet/v1/events')
   stream = opened
   opened.onopen = () => {

@@ -24,7 +24,7 @@ function App() {
     case 'failed':
       return <Unreached error={session.value.error} />
     case 'signedIn':
-      return <Shell />
+      return <Shell key={session.value.me.user} />
   }
 }
 

@@ -7,7 +7,8 @@ const listeners = new Set<{ of: readonly Topic[]; listener: () => void }>()
 
 // Without a browser there are no components: effects run at once, and end when a test says so.
 vi.mock('preact/hooks', () => ({ useMemo: (make: () => unknown) => make(), useEffect: (run: () => () => void) => effects.push(run()) }))
-vi.mock('./session', () => ({ noteRefusal: () => undefined }))
+const otherPerson = new Set<() => void>()
+vi.mock('./session', () => ({ noteRefusal: () => undefined, onOtherPerson: (listener: () => void) => otherPerson.add(listener) }))
 vi.mock('./live', () => ({
   onChange: (of: readonly Topic[], listener: () => void) => {
     const entry = { of, listener }
@@ -29,6 +30,7 @@ beforeEach(async () => {
   vi.useFakeTimers()
   vi.resetModules()
   listeners.clear()
+  otherPerson.clear()
   effects.length = requests.length = 0
   query = await import('./query')
 })
@@ -83,4 +85,19 @@ test('a page that changed something asks again for all answers to a path', async
   query.refresh('summary')
   await vi.advanceTimersByTimeAsync(1000)
   expect(requests.slice(3)).toEqual(['/fleet/v1/summary', '/fleet/v1/summary'])
+})
+
+test('who signs in after another person has no answer before an own request', async () => {
+  const first = query.useAnswer('policy', {}, ['policy'])
+  await vi.advanceTimersByTimeAsync(1000)
+  expect(first.value.value).toEqual({ of: '/fleet/v1/policy' })
+  for (const listener of otherPerson) listener()
+  leave()
+  const second = query.useAnswer('policy', {}, ['policy'])
+  expect(second.value.value).toBeUndefined()
+  expect(requests).toHaveLength(2)
+  await vi.advanceTimersByTimeAsync(1000)
+  expect(second.value.value).toEqual({ of: '/fleet/v1/policy' })
+  await change('policy')
+  expect(requests, 'of the second person alone').toHaveLength(3)
 })

@@ -5,7 +5,7 @@ import type { Topic } from './api'
 import { answerTo, type Answer } from './asked'
 import { getJSON, RequestError, withParams, type Params } from './client'
 import { onChange } from './live'
-import { noteRefusal } from './session'
+import { noteRefusal, onOtherPerson } from './session'
 
 export type { Answer }
 
@@ -23,6 +23,12 @@ export interface Fold<T> {
 }
 
 const entries = new Map<string, Entry>()
+
+// No answer to the person before is shown to the next.
+onOtherPerson(() => {
+  for (const entry of entries.values()) entry.end()
+  entries.clear()
+})
 
 /** The shortest time between two requests for the same answer, where a page does not ask for a longer one. */
 const quietMilliseconds = 1000

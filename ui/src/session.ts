@@ -1,5 +1,5 @@
 // Who is here, and what that person may do.
-import { signal } from '@preact/signals'
+import { computed, effect, signal } from '@preact/signals'
 import { announce } from './announce'
 import type { Me, Permission } from './api'
 import { getJSON, RequestError, sendJSON } from './client'
@@ -15,6 +15,18 @@ export type Session =
   | { state: 'signedIn'; me: Me }
 
 export const session = signal<Session>({ state: 'unknown' })
+
+/** Who is signed in; empty for nobody. */
+export const person = computed(() => (session.value.state === 'signedIn' ? session.value.me.user : ''))
+
+/** Calls a function when somebody signs out, or another person is signed in. What was asked for as the one before is not shown to the next. */
+export function onOtherPerson(listener: () => void): void {
+  let before = person.peek()
+  effect(() => {
+    if (before !== '' && person.value !== before) listener()
+    before = person.value
+  })
+}
 
 /** Why the last try to sign out has failed; empty for none. */
 export const signOutFailure = signal('')

@@ -1,4 +1,6 @@
-import { beforeEach, expect, test, vi } from 'vitest'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 
 const page = { pathname: '/', search: '', hash: '', origin: 'https://ot.example.com' }
 const history: string[] = []
@@ -17,6 +19,7 @@ async function open(address: string): Promise<void> {
 }
 
 beforeEach(() => {
+  vi.useFakeTimers()
   history.length = 0
   const write = (_: unknown, __: string, address: string): void => {
     go(address)
@@ -25,6 +28,8 @@ beforeEach(() => {
   vi.stubGlobal('window', { location: page, addEventListener: () => undefined })
   vi.stubGlobal('history', { pushState: write, replaceState: write })
 })
+
+afterEach(() => vi.useRealTimers())
 
 const ticks = Array.from({ length: 1000 }, (_, i) => `vmdi-farm/ubuntu-24.04.${i}`).join(',')
 
@@ -61,4 +66,30 @@ test('links keep what is behind the #', async () => {
   route.followLink({ button: 0, target: { closest: () => anchor }, preventDefault: () => undefined } as unknown as MouseEvent)
   expect(history).toEqual(['/policy?as=yaml#draft=%7B%7D'])
   expect(route.param('draft')).toBe('{}')
+})
+
+test('what is typed is known at once, and in the address as it rests', async () => {
+  await open('/policy')
+  for (let i = 1; i <= 100; i++) {
+    route.setParams({ draft: `{"fleetConcurrency":"${i}"}` })
+    expect(route.param('draft')).toBe(`{"fleetConcurrency":"${i}"}`)
+    vi.advanceTimersByTime(100)
+  }
+  expect(history.length).toBeLessThan(30)
+  vi.advanceTimersByTime(400)
+  expect(history.at(-1)).toBe('/policy#draft=%7B%22fleetConcurrency%22%3A%22100%22%7D')
+  route.setParams({ draft: '{}' })
+  route.setParams({ draft: undefined, base: '7' })
+  route.navigate('/clusters')
+  expect(history.slice(-2), 'the entry that is left has its last state').toEqual(['/policy?base=7', '/clusters'])
+  const n = history.length
+  vi.advanceTimersByTime(1000)
+  expect(history).toHaveLength(n)
+})
+
+// A list is asked for by its address: without the pause of TypedFilter, once a letter.
+test('what is typed goes to the address by TypedFilter alone', () => {
+  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((f) => f.endsWith('.tsx'))
+  const direct = files.filter((f) => /onInput=\{[^\n]*setParams/.test(readFileSync(join(import.meta.dirname, f), 'utf8')))
+  expect(direct, 'the matrix is filtered in the page').toEqual([join('components', 'matrixpanel.tsx')])
 })

@@ -10,7 +10,27 @@ function readLocation(): { path: string; query: string; fragment: string } {
   return { path: window.location.pathname, query: window.location.search, fragment: window.location.hash }
 }
 
-window.addEventListener('popstate', () => (location.value = readLocation()))
+/** The shortest time between two changes of the history's entry, as by what is typed: Safari refuses more than 100 in 30 seconds. */
+const replaceMilliseconds = 400
+let replacedAt = 0
+let replacing: ReturnType<typeof setTimeout> | undefined
+/** What the entry is to become; undefined where it is so already. */
+let unwritten: string | undefined
+
+function writeAddress(): void {
+  clearTimeout(replacing)
+  replacing = undefined
+  if (unwritten === undefined) return
+  history.replaceState(null, '', unwritten)
+  unwritten = undefined
+  replacedAt = Date.now()
+}
+
+window.addEventListener('pagehide', writeAddress)
+window.addEventListener('popstate', () => {
+  unwritten = undefined // it was of another entry
+  location.value = readLocation()
+})
 
 /** Segments of the path, decoded: /clusters/bergen is ['clusters', 'bergen']. */
 export const segments = computed(() =>
@@ -49,9 +69,16 @@ export function navigate(to: string, how: { replace?: boolean } = {}): void {
   if (url.origin !== window.location.origin) throw new Error('a page of another site')
   const address = url.pathname + url.search + url.hash
   if (address === location.value.path + location.value.query + location.value.fragment) return
-  if (how.replace) history.replaceState(null, '', address)
-  else history.pushState(null, '', address)
-  location.value = readLocation()
+  location.value = { path: url.pathname, query: url.search, fragment: url.hash }
+  if (!how.replace) {
+    writeAddress()
+    history.pushState(null, '', address)
+    return
+  }
+  unwritten = address
+  const wait = replacedAt + replaceMilliseconds - Date.now()
+  if (wait <= 0) writeAddress()
+  else replacing ??= setTimeout(writeAddress, wait)
 }
 
 /** Returns a parameter of the address, or what it is without one. */

@@ -7,6 +7,8 @@ interface Props {
   name: string
   label: string
   placeholder?: string
+  /** The label is in the placeholder, and read to who cannot see. */
+  bare?: boolean
   /** The parameters that say which part of the list is shown: another list begins at its start. */
   starts: readonly string[]
 }
@@ -14,7 +16,7 @@ interface Props {
 const pauseMilliseconds = 300
 
 /** A filter that is typed: it is asked for when the typing pauses. */
-export function TypedFilter({ name, label, placeholder, starts }: Props) {
+export function TypedFilter({ name, label, placeholder, bare, starts }: Props) {
   const asked = param(name)
   const typed = useSignal(asked)
   const sent = useRef(asked)
@@ -31,10 +33,12 @@ export function TypedFilter({ name, label, placeholder, starts }: Props) {
     }, pauseMilliseconds)
     return () => clearTimeout(timer)
   }, [typed.value, asked])
+  const input = <input type="search" aria-label={bare ? label : undefined} maxLength={128} spellcheck={false} placeholder={placeholder} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
+  if (bare) return input
   return (
     <label>
       {label}
-      <input type="search" maxLength={128} spellcheck={false} placeholder={placeholder} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
+      {input}
     </label>
   )
 }

@@ -8,9 +8,10 @@ import { Sign } from '../components/sign'
 import { Empty, Shown } from '../components/states'
 import { Table, type Column } from '../components/table'
 import { Age } from '../components/time'
+import { TypedFilter } from '../components/typedfilter'
 import { formatBytes, formatCount, formatNumber, plainText } from '../format'
 import { useAnswer } from '../query'
-import { href, param, segments, setParams } from '../route'
+import { href, param, segments } from '../route'
 import '../styles/images.css'
 import { FleetImagePage } from './images/fleetimage'
 import { SourcePage, sourceHref } from './images/source'
@@ -34,13 +35,7 @@ export default function ImagesPage() {
             { value: 'sources', label: 'All sources' },
           ]}
         />
-        <input
-          type="search"
-          aria-label="Name, version or source"
-          placeholder={param('of') === 'sources' ? 'Part of a source' : 'Name or version'}
-          value={param('q')}
-          onInput={(event) => setParams({ q: event.currentTarget.value, offset: undefined })}
-        />
+        <TypedFilter bare name="q" label="Name, version or source" placeholder={param('of') === 'sources' ? 'Part of a source' : 'Name or version'} starts={['offset']} />
       </div>
       {param('of') === 'sources' ? <Sources /> : <FleetImages />}
     </Page>

@@ -7,10 +7,11 @@ import { offsetOf, Pager } from '../components/pager'
 import { StateBar } from '../components/statebar'
 import { Empty, Shown } from '../components/states'
 import { Table, type Column } from '../components/table'
+import { TypedFilter } from '../components/typedfilter'
 import { plainText } from '../format'
 import { withoutCommand } from '../lanes'
 import { useAnswer } from '../query'
-import { href, param, segments, setParams } from '../route'
+import { href, param, segments } from '../route'
 import '../styles/rollouts.css'
 import { RolloutPage } from './rollouts/detail'
 import { Expected, RolloutSign } from './rollouts/phase'
@@ -61,13 +62,7 @@ function Rollouts({ list }: { list: RolloutList }) {
             { value: 'Succeeded', label: 'Done', count: phases.Succeeded ?? 0 },
           ]}
         />
-        <input
-          type="search"
-          aria-label="Name or version"
-          placeholder="Name or version"
-          value={param('q')}
-          onInput={(event) => setParams({ q: event.currentTarget.value, offset: undefined })}
-        />
+        <TypedFilter bare name="q" label="Name or version" placeholder="Name or version" starts={['offset']} />
       </div>
       <Table caption="List of rollouts" columns={columns} rows={list.rollouts} keyOf={(r) => r.name} empty="No rollout is like that." />
       <Pager name="offset" shown={list.rollouts.length} limit={pageLength} total={list.total} of="rollouts" />

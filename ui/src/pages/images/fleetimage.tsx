@@ -9,11 +9,12 @@ import { Sign } from '../../components/sign'
 import { Shown } from '../../components/states'
 import { Table, type Column } from '../../components/table'
 import { Age } from '../../components/time'
+import { TypedFilter } from '../../components/typedfilter'
 import { fieldsText, originText } from '../../effective'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
 import { fateOf, toneOfImage, wordOfImage } from '../../imagestates'
 import { useAnswer } from '../../query'
-import { href, hrefWith, param, setParams } from '../../route'
+import { href, hrefWith, param } from '../../route'
 import { whyOf } from '../../why'
 import { sourceHref } from './source'
 import { VersionCounts } from './versioncounts'
@@ -105,7 +106,7 @@ function ClustersPanel({ image }: { image: FleetImage }) {
           {version && <Chip label="version" value={version} without={{ version: undefined, from: undefined }} />}
           {state && <Chip label="state" value={wordOfImage(state as ImageState)} without={{ state: undefined, from: undefined }} />}
           {unreferenced && <Chip label="machines" value="none needs it" without={{ unreferenced: undefined, from: undefined }} />}
-          <input type="search" aria-label="Part of a cluster's name" placeholder="Cluster" value={param('q')} onInput={(event) => setParams({ q: event.currentTarget.value, from: undefined })} />
+          <TypedFilter bare name="q" label="Part of a cluster's name" placeholder="Cluster" starts={['from']} />
         </>
       }
     >

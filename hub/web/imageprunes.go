@@ -14,7 +14,8 @@ import (
 // maxNamed is how many images and clusters that an ImagePrune names are listed.
 const maxNamed = 50
 
-// listPrunes lists the ImagePrunes, or those of one report, or one by its name.
+// listPrunes lists the ImagePrunes, or those of one report, those that are active or over, or one by
+// its name.
 func (a *API) listPrunes(request *http.Request) (any, error) {
 	limit, err := parseLimit(request)
 	if err != nil {
@@ -26,13 +27,18 @@ func (a *API) listPrunes(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	active, err := parseChoice(request, "active", "true", "false")
+	if err != nil {
+		return nil, err
+	}
 	var stored v1alpha1.ImagePruneList
 	if err := a.list(request.Context(), &stored); err != nil {
 		return nil, err
 	}
 	all := make([]*v1alpha1.ImagePrune, 0, len(stored.Items))
 	for i := range stored.Items {
-		if p := &stored.Items[i]; (name == "" || p.Name == name) && (report == "" || p.Spec.ReportRef.Name == report) {
+		p := &stored.Items[i]
+		if (name == "" || p.Name == name) && (report == "" || p.Spec.ReportRef.Name == report) && (active == "" || (active == "true") != p.Status.Phase.IsFinal()) {
 			all = append(all, p)
 		}
 	}

@@ -139,7 +139,11 @@ func TestPrunesAreListed(t *testing.T) {
 		return p
 	}
 	objects := []client.Object{prune("b", "spring", 3), prune("a", "spring", 1), prune("c", "autumn", 2)}
-	for query, want := range map[string]string{"": "a b c", "sort=newest": "b c a", "report=spring": "a b", "name=c": "c", "report=none": ""} {
+	objects[0].(*v1alpha1.ImagePrune).Status.Phase, objects[2].(*v1alpha1.ImagePrune).Status.Phase = v1alpha1.ImagePruneUndone, ""
+	for query, want := range map[string]string{
+		"": "a b c", "sort=newest": "b c a", "report=spring": "a b", "name=c": "c", "report=none": "",
+		"active=true": "a c", "active=false": "b", "active=true&sort=newest": "c a", "active=true&report=spring": "a", "active=false&report=autumn": "",
+	} {
 		for limit := 1; limit <= 3; limit++ {
 			api, _ := newPruneAPI(t, objects...)
 			var names []string
@@ -164,6 +168,7 @@ func TestPrunesAreListed(t *testing.T) {
 	var got readapi.ErrorAnswer
 	assert.Equal(t, http.StatusNotFound, getJSON(t, api, http.MethodGet, "/fleet/v1/imageprunes?name=x", &got))
 	assert.Equal(t, http.StatusBadRequest, getJSON(t, api, http.MethodGet, "/fleet/v1/imageprunes?sort=x", &got))
+	assert.Equal(t, http.StatusBadRequest, getJSON(t, api, http.MethodGet, "/fleet/v1/imageprunes?active=yes", &got))
 }
 
 func TestPruneReportsNewestFirst(t *testing.T) {

@@ -149,7 +149,7 @@ func (a *API) endpoints() map[string]endpoint {
 		root + "prunereports":        {answer: a.listPruneReports, parameters: []string{"name", "sort", "limit", "after"}, remembered: true},
 		pruneGroupsPath:              {answer: a.groupPruneRows, parameters: []string{"report", "by", "images", "clusters", "includeOthers", "unreferencedFor", "limit"}, reads: true},
 		root + "prunereports/rows":   {answer: a.listPruneRows, parameters: []string{"report", "cluster", "verdict", "format", "limit", "after"}, reads: true},
-		root + "imageprunes":         {answer: a.listPrunes, parameters: []string{"name", "report", "sort", "limit", "after"}, remembered: true},
+		root + "imageprunes":         {answer: a.listPrunes, parameters: []string{"name", "report", "active", "sort", "limit", "after"}, remembered: true},
 		root + "imageprunes/targets": {answer: a.listPruneTargets, parameters: []string{"prune", "state", "limit", "after"}, reads: true},
 	}
 }

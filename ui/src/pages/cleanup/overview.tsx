@@ -12,7 +12,7 @@ import { Table } from '../../components/table'
 import { Age, Clock } from '../../components/time'
 import { Reach, ReachItem, Write } from '../../components/write'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
-import { ages, isFinal, isObjectName, reportName } from '../../prunes'
+import { ages, isObjectName, reportName } from '../../prunes'
 import { useAnswer } from '../../query'
 import { hrefWith, href, param } from '../../route'
 import { PrunePanel, PruneTable } from './prunes'
@@ -21,10 +21,11 @@ const pageSize = 50
 
 export function Overview() {
   const reports = useAnswer<PruneReportList>('prunereports', { sort: 'newest', limit: pageSize, after: param('reports') }, ['prunes'])
-  const prunes = useAnswer<PruneProgressList>('imageprunes', { sort: 'newest', limit: pageSize, after: param('prunes') }, ['prunes'])
+  const active = usePrunes(true, 'active')
+  const ended = usePrunes(false, 'prunes')
   return (
     <Page title="Clean up" aside={<Command text="kubectl ot prune status" />}>
-      <Shown answer={prunes} lines={2}>
+      <Shown answer={active} lines={2}>
         {(list) => <ActivePrunes list={list} />}
       </Shown>
       <Panel title="Reports" aside={<NewReport />}>
@@ -57,28 +58,33 @@ export function Overview() {
           }
         </Shown>
       </Panel>
-      {prunes.value.value && <EndedPrunes list={prunes.value.value} />}
+      {ended.value.value && <EndedPrunes list={ended.value.value} />}
     </Page>
   )
 }
 
+/** Asks for the prunes that are active, or over: a page of either never lacks one because of the other. */
+function usePrunes(active: boolean, page: string) {
+  return useAnswer<PruneProgressList>('imageprunes', { active: String(active), sort: 'newest', limit: pageSize, after: param(page) }, ['prunes'])
+}
+
 function ActivePrunes({ list }: { list: PruneProgressList }) {
-  const active = list.prunes.filter((p) => !isFinal(p))
-  return active.length === 0 ? null : (
+  if (list.prunes.length === 0) return <NextPage name="active" next={list.next} of="active prunes" />
+  return (
     <div class="stack">
-      {active.map((p) => (
+      {list.prunes.map((p) => (
         <PrunePanel key={p.name} prune={p} />
       ))}
+      <NextPage name="active" next={list.next} of="active prunes" />
     </div>
   )
 }
 
 function EndedPrunes({ list }: { list: PruneProgressList }) {
-  const ended = list.prunes.filter(isFinal)
-  if (ended.length === 0) return null
+  if (list.prunes.length === 0 && param('prunes') === '') return null
   return (
     <Panel title="Prunes that are over">
-      <PruneTable prunes={ended} />
+      <PruneTable prunes={list.prunes} />
       <NextPage name="prunes" next={list.next} of="prunes" />
     </Panel>
   )

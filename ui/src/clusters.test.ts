@@ -52,10 +52,12 @@ describe('countStates', () => {
 })
 
 describe('listCommand', () => {
-  it.each([
-    [{ state: '', selector: '' }, 'kubectl ot get clusters'],
-    [{ state: 'unknown', selector: 'region=nordics' }, 'kubectl ot get clusters -l region=nordics --unknown'],
-    [{ state: 'Failing', selector: 'a in (b)' }, "kubectl ot get clusters -l 'a in (b)' --failing"],
+  it.each<[Parameters<typeof listCommand>[0], string | undefined]>([
+    [{ search: '', state: '', selector: '' }, 'kubectl ot get clusters'],
+    [{ search: '', state: 'unknown', selector: 'region=nordics' }, 'kubectl ot get clusters -l region=nordics --unknown'],
+    [{ search: '', state: 'Failing', selector: 'a in (b)' }, "kubectl ot get clusters -l 'a in (b)' --failing"],
+    ...['Silent', 'Stalled', 'Quarantined', 'NotReady', 'NeverReported', 'Ready'].map((state): [Parameters<typeof listCommand>[0], undefined] => [{ search: '', state, selector: '' }, undefined]),
+    [{ search: 'berg', state: '', selector: '' }, undefined],
   ])('%j', (filter, want) => expect(listCommand(filter)).toBe(want))
 })
 

@@ -83,8 +83,9 @@ export function countStates(counts: MemberStates, asked: string): { state: Membe
   return states.map(({ state, count, label }) => ({ state, n: count(counts), label })).filter((s) => s.n > 0 || s.state === asked)
 }
 
-/** Returns the command that lists the same clusters. */
-export function listCommand(filter: { state: string; selector: string }): string {
+/** Returns the command that lists the same clusters, in whatever order; undefined where none does, since one that lists others would mislead. */
+export function listCommand(filter: { search: string; state: string; selector: string }): string | undefined {
+  if (filter.search !== '' || !['', 'Failing', 'unknown'].includes(filter.state)) return undefined
   const words = ['kubectl ot get clusters']
   if (filter.selector) words.push('-l', shellWord(filter.selector))
   if (filter.state === 'Failing') words.push('--failing')

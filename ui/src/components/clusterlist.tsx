@@ -19,8 +19,9 @@ const rowsShown = 50
 export function ClusterList() {
   const asked = { search: param('q'), state: param('state'), selector: param('selector'), sort: param('sort'), order: param('order'), offset: offsetOf('offset') || undefined, limit: rowsShown }
   const answer = useAnswer<MemberList>('members', asked, ['members', 'images', 'transfers'], 3000)
+  const command = listCommand(asked)
   return (
-    <Page title="Clusters" aside={<Command text={listCommand({ state: asked.state, selector: asked.selector })} />}>
+    <Page title="Clusters" aside={command && <Command text={command} />}>
       <Filters />
       <Shown answer={answer} lines={12}>
         {(list) =>

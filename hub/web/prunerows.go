@@ -65,10 +65,17 @@ func eachRow(c *v1alpha1.ReportedCluster) iter.Seq[readapi.PruneRow] {
 		}
 		if c.OmittedOrphans > 0 {
 			r := newRow(readapi.VerdictOrphan)
-			r.Reason, r.Detail, r.Bytes = reasonOmitted, fmt.Sprintf("%d more are not listed", c.OmittedOrphans), &c.OmittedOrphanBytes
+			r.Reason, r.Detail, r.Bytes = reasonOmitted, notListed(c.OmittedOrphans), &c.OmittedOrphanBytes
 			yield(r)
 		}
 	}
+}
+
+func notListed(n int32) string {
+	if n == 1 {
+		return "1 more is not listed"
+	}
+	return fmt.Sprintf("%d more are not listed", n)
 }
 
 // rowFilter selects rows; empty fields select all.

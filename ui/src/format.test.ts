@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { formatAge, formatBytes, formatCount, formatDoing, formatDuration, formatPercent, now, plainText } from './format'
 
@@ -58,4 +60,12 @@ describe('others', () => {
     expect(plainText('a\u202eb\u001b[31m')).toBe('a�b�[31m')
     expect(plainText('x'.repeat(500)).length).toBe(400)
   })
+})
+
+// 1 cluster, 2 clusters: formatCount has both. A limit of several is always of several.
+it('no plural stands beside a bare number', () => {
+  const found = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })
+    .filter((f) => /\.tsx?$/.test(f) && !f.endsWith('.test.ts'))
+    .flatMap((f) => [...readFileSync(join(import.meta.dirname, f), 'utf8').matchAll(/formatNumber\((?!maxNames|perDot)[^`\n]*?\)\} (more )?(are|have|others|clusters|images|machines|names|slots)\b/g)].map(([text]) => `${f}: ${text}`))
+  expect(found).toEqual([])
 })

@@ -3,12 +3,19 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { History, Transfer, TransferBudget } from './api'
 import { now as clock } from './format'
-import { describeExpectation, describeHolders, describePast, describeProgress, describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, historyQuery, parseSpan } from './transfers'
+import { describeExpectation, describeHolders, describePast, describeProgress, describeQueueOrder, describeSince, describeSlots, describeUnlisted, describeWaiting, formatSpan, historyQuery, parseSpan, sayWithin } from './transfers'
 
 const now = Date.parse('2026-11-26T12:00:00Z')
 clock.value = now
 const budget = (over: Partial<TransferBudget>): TransferBudget => ({ used: 4, waiting: 0, waitingMembers: 0, ...over })
 const transfer = (over: Partial<Transfer>): Transfer => ({ cluster: 'a', namespace: 'farm', name: 'ubuntu', ...over })
+
+it.each([
+  ['5m', 'in 5m'],
+  ['≤ 5m', 'in at most 5m'],
+  ['any moment', 'at any moment'],
+  [undefined, ''],
+])('%s is %s', (left, want) => expect(sayWithin(left)).toBe(want))
 
 describe('describeSlots', () => {
   it.each<[string, Partial<TransferBudget>, string, number | undefined, string[]]>([

@@ -78,7 +78,7 @@ export function describeExpectation(estimate: Estimate | undefined, now: number)
   const left = toMilliseconds(estimate.at) - now
   const said: Expectation = {
     at: `${estimate.atMost ? 'by ' : ''}${formatClock(estimate.at)}`,
-    left: left > 0 ? `${estimate.atMost ? '≤ ' : ''}${formatDuration(left)}` : 'any moment',
+    left: left > 0 ? `${estimate.atMost ? '≤ ' : ''}${formatDuration(left)}` : anyMoment,
   }
   if (estimate.earliest !== undefined && estimate.latest !== undefined) {
     const from = formatClock(estimate.earliest)
@@ -87,6 +87,14 @@ export function describeExpectation(estimate: Estimate | undefined, now: number)
   }
   return said
 }
+
+/** Says when something is expected by how long that is from now, as in 5m, at most 5m, or at any moment. */
+export function sayWithin(left: string | undefined): string {
+  if (left === undefined) return ''
+  return left === anyMoment ? `at ${anyMoment}` : `in ${left.replace('≤ ', 'at most ')}`
+}
+
+const anyMoment = 'any moment'
 
 /** Says how far an import is. Its share is absent where the size is unknown or only bounded. */
 export function describeProgress(transfer: Transfer): { share?: number; text: string } {

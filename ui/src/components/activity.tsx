@@ -2,7 +2,7 @@
 import type { Transfer } from '../api'
 import { formatBytes, formatClock, formatRate, now, plainText } from '../format'
 import { hrefWith, href } from '../route'
-import { describeExpectation, describeHolders, describeProgress } from '../transfers'
+import { describeExpectation, describeHolders, describeProgress, sayWithin } from '../transfers'
 import { whyOf } from '../whyaddress'
 import { Meter } from './panel'
 import { Sign } from './sign'
@@ -107,7 +107,7 @@ function Expected({ of: t }: { of: Transfer }) {
   return (
     <span class="expected">
       <strong class="nowrap">{said.at}</strong>
-      <span class="muted nowrap">{said.range ? `${said.range}` : `in ${said.left}`}</span>
+      <span class="muted nowrap">{said.range ?? sayWithin(said.left)}</span>
     </span>
   )
 }

@@ -97,7 +97,7 @@ function withOthers(drawing: Drawing, history: History, sum: History | undefined
   const values = sum?.lines[0]?.values[series]
   const isSame = sum !== undefined && sum.start === history.start && sum.stepSeconds === history.stepSeconds
   if (history.total <= history.lines.length || !values || !isSame) return drawing
-  return { times: drawing.times, lines: [...drawing.lines, { name: `${formatNumber(history.total - history.lines.length)} others`, values: othersOf(values, drawing.lines), tone: 7 }] }
+  return { times: drawing.times, lines: [...drawing.lines, { name: formatCount(history.total - history.lines.length, 'other'), values: othersOf(values, drawing.lines), tone: 7 }] }
 }
 
 function Choices({ by, series, hours, zoomed, cluster }: { by: string; series: string; hours: number; zoomed: boolean; cluster?: string }) {

@@ -3,7 +3,7 @@ import { useSignal, type Signal } from '@preact/signals'
 import { useCallback, useMemo } from 'preact/hooks'
 import type { Matrix } from '../api'
 import { announce } from '../announce'
-import { formatCount, formatNumber, plainText } from '../format'
+import { formatCount, formatDoing, formatNumber, plainText } from '../format'
 import { applyMatrix, cellAt, countLooks, describeCell, formatClosed, listNotReady, lookOf, lookWords, nameOfImage, parseClosed, shows, viewOf, worstFirst, type Cells, type Filter, type Show, type View } from '../matrix'
 import { useFolded, type Fold } from '../query'
 import { isMatrixTooLarge } from '../refused'
@@ -316,7 +316,7 @@ function NotReadyList({ cells, view }: { cells: Cells; view: View }) {
           )
         })}
       </ul>
-      {all.length > mostListed && <p class="muted">{formatNumber(all.length - mostListed)} more clusters have something that is not ready. Filter by name, or by what is failing.</p>}
+      {all.length > mostListed && <p class="muted">{formatDoing(all.length - mostListed, 'more cluster', 'has', 'have')} something that is not ready. Filter by name, or by what is failing.</p>}
     </>
   )
 }

@@ -130,7 +130,7 @@ function Progress({ of: a }: { of: ActiveEntry }) {
     <div class="why-progress">
       {total > 0 ? (
         <>
-          <Meter value={done} max={total} label={`${formatPercent(done / total)} are downloaded`} />
+          <Meter value={done} max={total} label={`Downloaded: ${formatPercent(done / total)}`} />
           <strong>{formatPercent(done / total)}</strong>
           <span>
             {formatBytes(done)} of {formatBytes(total)}

@@ -89,7 +89,7 @@ function Tasks({ summary }: { summary: Summary }) {
       </ul>
       {unnamed > 0 && (all || hidden === 0) && (
         <p class="muted">
-          {formatNumber(unnamed)} more are not listed here: <a href="/?show=failing">what is failing</a>, <a href="/?show=unknown">what is unknown</a>.
+          {formatCount(unnamed, 'more is', 'more are')} not listed here: <a href="/?show=failing">what is failing</a>, <a href="/?show=unknown">what is unknown</a>.
         </p>
       )}
     </Panel>

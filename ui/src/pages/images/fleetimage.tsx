@@ -60,7 +60,7 @@ const versionColumns = (image: FleetImage, list: FleetImageList): Column<ImageVe
       </>
     ),
   },
-  { title: `In ${formatNumber(list.clusters)} clusters`, cell: (v) => <VersionCounts version={v} clusters={list.clusters} hrefOf={(state) => hrefWith({ version: v.version, state, unreferenced: undefined, from: undefined })} /> },
+  { title: `In ${formatCount(list.clusters, 'cluster')}`, cell: (v) => <VersionCounts version={v} clusters={list.clusters} hrefOf={(state) => hrefWith({ version: v.version, state, unreferenced: undefined, from: undefined })} /> },
   {
     title: 'Machines need it',
     cell: (v) => (

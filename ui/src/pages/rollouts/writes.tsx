@@ -246,7 +246,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
         primary={d.reason === 'Paused'}
       >
         <p>
-          {formatCount(toApply, 'cluster')} that {toApply === 1 ? 'has' : 'have'} not started {toApply === 1 ? 'begins' : 'begin'} as their turn comes, in the order of the waves.
+          {formatDoing(toApply, 'cluster', 'that has not started begins as its turn comes', 'that have not started begin as their turn comes')}, in the order of the waves.
           {d.paused?.because && ` It was paused because: ${plainText(d.paused.because, 300)}.`}
         </p>
       </Write>

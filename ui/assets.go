@@ -8,12 +8,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 //go:embed all:dist
@@ -126,7 +127,7 @@ func isPage(request *http.Request) bool {
 func (a *asset) writeAnswer(w http.ResponseWriter, request *http.Request) {
 	body, etag, header := a.body, `"`+a.etag+`"`, w.Header()
 	header.Set("Vary", "Accept-Encoding")
-	if a.compressed != nil && acceptsGzip(request.Header.Get("Accept-Encoding")) {
+	if a.compressed != nil && readapi.AcceptsGzip(request.Header.Get("Accept-Encoding")) {
 		body, etag = a.compressed, `"`+a.etag+`-gzip"`
 		header.Set("Content-Encoding", "gzip")
 	}
@@ -148,17 +149,4 @@ func (a *asset) writeAnswer(w http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodHead {
 		_, _ = w.Write(body) // the caller is gone
 	}
-}
-
-// acceptsGzip reports whether a client can read gzip.
-func acceptsGzip(accepted string) bool {
-	for part := range strings.SplitSeq(accepted, ",") {
-		coding, parameters, err := mime.ParseMediaType(part)
-		if err != nil || coding != "gzip" && coding != "*" {
-			continue
-		}
-		q, err := strconv.ParseFloat(parameters["q"], 64)
-		return parameters["q"] == "" || err == nil && q > 0
-	}
-	return false
 }

@@ -54,7 +54,6 @@ const (
 	jsonType       = "application/json"
 	jsonPatchType  = string(types.JSONPatchType)
 	mergePatchType = string(types.MergePatchType)
-	applyType      = string(types.ApplyYAMLPatchType)
 )
 
 // objectRequest is a request to the API server. It is built from closed parts: nothing of the
@@ -128,7 +127,7 @@ func (r *objectRequest) parseContentType(contentType string) error {
 	}
 	allowed := []string{jsonType}
 	if r.method == http.MethodPatch {
-		allowed = []string{mergePatchType, jsonPatchType, applyType}
+		allowed = []string{mergePatchType, jsonPatchType}
 	}
 	given, _, err := mime.ParseMediaType(contentType)
 	if err != nil || !slices.Contains(allowed, given) {
@@ -162,8 +161,6 @@ func (r *objectRequest) parseQuery(raw string) error {
 		checks = nil
 	case r.method == http.MethodDelete:
 		delete(checks, "fieldManager")
-	case r.contentType == applyType && query.Get("fieldManager") == "":
-		return newRefusal(http.StatusBadRequest, "an apply needs fieldManager: what another apply of this name has set and this one leaves out is removed")
 	default:
 		r.query.Set("fieldManager", FieldManager)
 	}

@@ -26,7 +26,6 @@ func TestClosedListOfObjects(t *testing.T) {
 		"an image":               {method: "GET", path: testImage, want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/fleetdiskimages/win-11"},
 		"an approval":            {method: "PATCH", path: testImage, body: "[]", headers: map[string]string{"Content-Type": jsonPatchType}, want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/fleetdiskimages/win-11", wantQuery: "fieldManager=kubectl-ot"},
 		"tried first":            {method: "PATCH", path: testImage + "?dryRun=All&fieldManager=me", body: "{}", want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/fleetdiskimages/win-11", wantQuery: "dryRun=All&fieldManager=me"},
-		"an apply":               {method: "PATCH", path: testImage + "?fieldManager=me", body: "{}", headers: map[string]string{"Content-Type": applyType}, want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/fleetdiskimages/win-11", wantQuery: "fieldManager=me"},
 		"a report":               {method: "POST", path: own + "prunereports", body: "{}", want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/prunereports", wantQuery: "fieldManager=kubectl-ot"},
 		"a prune":                {method: "POST", path: own + "imageprunes", body: "{}", want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/imageprunes", wantQuery: "fieldManager=kubectl-ot"},
 		"prunes":                 {method: "GET", path: own + "imageprunes", want: 200, wantPath: "/apis/pelotech.ot/v1alpha1/imageprunes", wantQuery: "limit=100"},
@@ -82,14 +81,14 @@ func TestClosedListOfObjects(t *testing.T) {
 		"prunes without an end":    {method: "GET", path: own + "imageprunes?limit=0", want: 400},
 		"too many prunes":          {method: "GET", path: own + "imageprunes?limit=501", want: 400},
 		"a selector":               {method: "GET", path: own + "imageprunes?labelSelector=a", want: 400},
-		"forced":                   {method: "PATCH", path: testImage + "?force=true&fieldManager=me", body: "{}", headers: map[string]string{"Content-Type": applyType}, want: 400},
-		"an apply as kubectl ot":   {method: "PATCH", path: testImage, body: "{}", headers: map[string]string{"Content-Type": applyType}, want: 400},
+		"forced":                   {method: "PATCH", path: testImage + "?force=true&fieldManager=me", body: "{}", want: 400},
+		"an apply":                 {method: "PATCH", path: testImage, body: "{}", headers: map[string]string{"Content-Type": string(types.ApplyYAMLPatchType)}, want: 415},
 		"dryRun twice":             {method: "PATCH", path: testImage + "?dryRun=All&dryRun=", body: "{}", want: 400},
 		"dryRun of another value":  {method: "PATCH", path: testImage + "?dryRun=None", body: "{}", want: 400},
 		"a strange field manager":  {method: "PATCH", path: testImage + "?fieldManager=a%0ab", body: "{}", want: 400},
 		"a query that is none":     {method: "PATCH", path: testImage + "?%zz", body: "{}", want: 400},
 		"a query of two kinds":     {method: "PATCH", path: testImage + "?dryRun=All;x=1", body: "{}", want: 400},
-		"YAML":                     {method: "PATCH", path: testImage + "?fieldManager=me", body: "spec: {}", headers: map[string]string{"Content-Type": applyType}, want: 400},
+		"YAML":                     {method: "PATCH", path: testImage + "?fieldManager=me", body: "spec: {}", headers: map[string]string{"Content-Type": string(types.ApplyYAMLPatchType)}, want: 415},
 		"two values":               {method: "PATCH", path: testImage, body: "{}{}", want: 400},
 		"no body":                  {method: "PATCH", path: testImage, want: 400},
 		"a body of no type":        {method: "DELETE", path: own + "imageprunes/spring", body: "{}", headers: map[string]string{"Content-Type": ""}, want: 415},
@@ -146,7 +145,7 @@ func TestNothingElseIsPassedOn(t *testing.T) {
 		method := rapid.OneOf(rapid.SampledFrom([]string{"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD"}), rapid.String()).Draw(t, "method")
 		path := paths.Draw(t, "path")
 		query := rapid.OneOf(rapid.SampledFrom([]string{"", "dryRun=All", "watch=1", "limit=5", "fieldManager=x", "force=true"}), rapid.String()).Draw(t, "query")
-		contentType := rapid.SampledFrom([]string{"", jsonType, mergePatchType, jsonPatchType, applyType, "text/plain"}).Draw(t, "type")
+		contentType := rapid.SampledFrom([]string{"", jsonType, mergePatchType, jsonPatchType, string(types.ApplyYAMLPatchType), "text/plain"}).Draw(t, "type")
 		r, err := parseObjectRequest(method, path, query, contentType, testPolicy)
 		if err != nil {
 			return

@@ -3,8 +3,6 @@ package web
 import (
 	"bytes"
 	"compress/gzip"
-	"strconv"
-	"strings"
 )
 
 const (
@@ -13,20 +11,6 @@ const (
 	// fastCompressionBytes is from where on less CPU counts for more than fewer bytes.
 	fastCompressionBytes = 1 << 20
 )
-
-// acceptsGzip reports whether a request's Accept-Encoding allows gzip.
-func acceptsGzip(header string) bool {
-	for part := range strings.SplitSeq(header, ",") {
-		name, parameters, _ := strings.Cut(part, ";")
-		if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			continue
-		}
-		quality, found := strings.CutPrefix(strings.TrimSpace(parameters), "q=")
-		q, err := strconv.ParseFloat(quality, 64)
-		return !found || err == nil && q > 0
-	}
-	return false
-}
 
 // needsCompression reports whether an answer is still to be compressed for a client.
 func (r *renderedAnswer) needsCompression(accepted bool) bool {

@@ -10,14 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAcceptsGzip(t *testing.T) {
-	for header, want := range map[string]bool{
-		"": false, "gzip": true, "br, GZIP": true, "deflate, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.0": false, "gzip;q=x": false, "identity": false, "x-gzip": false,
-	} {
-		assert.Equal(t, want, acceptsGzip(header), header)
-	}
-}
-
 // Compressed, an answer is the same answer, and its tag matches that of the other encoding.
 func TestAnswersAreCompressedOnRequest(t *testing.T) {
 	f := newTestFleet(t, "a", "b", "c")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
 const (
@@ -59,7 +61,7 @@ type renderedAnswers struct {
 // render returns the answer of an endpoint, or a file.
 func (a *API) render(e endpoint, request *http.Request) (renderedAnswer, *download, error) {
 	key := request.URL.Path + "?" + request.URL.RawQuery
-	compressed := acceptsGzip(request.Header.Get("Accept-Encoding"))
+	compressed := readapi.AcceptsGzip(request.Header.Get("Accept-Encoding"))
 	remembered := e.remembered && a.Changes != nil && len(key) <= maxRememberedKey
 	if remembered {
 		if answer, current := a.rendered.get(key, a.Changes.Seq()); current && !answer.needsCompression(compressed) {
@@ -161,7 +163,7 @@ func (r *renderedAnswers) add(key string, answer renderedAnswer) {
 func writeAnswer(w http.ResponseWriter, request *http.Request, answer renderedAnswer) {
 	body, etag := answer.body, answer.etag
 	w.Header().Set("Vary", "Accept-Encoding")
-	if answer.gzipped != nil && acceptsGzip(request.Header.Get("Accept-Encoding")) {
+	if answer.gzipped != nil && readapi.AcceptsGzip(request.Header.Get("Accept-Encoding")) {
 		// Other bytes of the same answer: its tag is a weak one.
 		body, etag = answer.gzipped, "W/"+etag
 		w.Header().Set("Content-Encoding", "gzip")

@@ -58,7 +58,6 @@ function withBody(method: string, body: unknown, contentType = 'application/json
 }
 
 export const mergePatch = 'application/merge-patch+json'
-export const applyPatch = 'application/apply-patch+yaml'
 export const jsonPatch = 'application/json-patch+json'
 
 async function send(path: string, init: RequestInit): Promise<unknown> {

@@ -131,11 +131,6 @@ export function useFolded<T>(path: string, params: Params, topics: readonly Topi
   return usePath<T>(withParams('/fleet/v1/' + path, params), topics, every, fold as Fold<unknown>)
 }
 
-/** Asks for an object of the API server, such as '/apis/pelotech.ot/v1alpha1/fleetdiskimages/ubuntu'. */
-export function useObject<T>(path: string | undefined, topics: readonly Topic[]): ReadonlySignal<Answer<T>> {
-  return usePath<T>(path === undefined ? undefined : '/k8s' + path, topics, quietMilliseconds)
-}
-
 const nothing = signal<Answer<unknown>>({})
 
 function usePath<T>(path: string | undefined, topics: readonly Topic[], every: number, fold?: Fold<unknown>): ReadonlySignal<Answer<T>> {

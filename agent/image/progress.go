@@ -27,11 +27,17 @@ const (
 	maxDownloadBytes = 128 << 40
 )
 
+// conversionPercent is from where on an import may be converting: CDI counts the download of
+// an HTTP source up to 100, reports no value from there on, and the last one is whatever it
+// read up to a few seconds before.
+const conversionPercent = 80
+
 // watchProgress stores the progress of an attempt. It ends an attempt that takes
-// longer than attemptTimeout or has not progressed for stallTimeout.
+// longer than attemptTimeout or has not progressed for stallTimeout. An importer whose
+// progress is not measured counts as progressing: only attemptTimeout ends it.
 func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot, objects *AttemptObjects) {
 	phase, progress := importState(objects.DataVolume)
-	progressed := phase != rev.ImportPhase || progress != d.status.Progress
+	progressed := phase != rev.ImportPhase || progress != d.status.Progress || objects.runsUnmeasured(progress)
 	if rev.ProgressedAt != nil {
 		rev.ProgressedAt = storedtime.Since(d.now, rev.ProgressedAt)
 	}
@@ -56,6 +62,14 @@ func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 	default:
 		d.requeueWithin(min(untilTimeout, untilStall))
 	}
+}
+
+// runsUnmeasured reports whether an importer runs and CDI's progress cannot show whether it
+// moves: CDI measures no download from S3, GCS or a registry, none whose length the server does
+// not say, and no conversion after one that it measures.
+func (o *AttemptObjects) runsUnmeasured(progress string) bool {
+	measured := strings.HasSuffix(progress, "%") && parsePercent(progress) < conversionPercent
+	return !measured && slices.ContainsFunc(o.Pods, importcause.IsWorking)
 }
 
 // importState returns phase and progress of a DataVolume as the status stores them.

@@ -15,7 +15,8 @@ import (
 
 // reconcileSnapshot creates the VolumeSnapshot of an imported revision, which
 // needs no slot. A snapshot that does not become ready is replaced by another one,
-// as often as the policy retries.
+// as often as the policy retries. One that is taken gets attemptTimeout, as its driver
+// may be uploading it: another one would upload everything again.
 func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *AttemptObjects) {
 	snapshot := objects.findSnapshot(rev.VolumeSnapshot)
 	classMatches := snapshot != nil && ptr.Deref(snapshot.Spec.VolumeSnapshotClassName, "") == d.Image.Spec.SnapshotClass
@@ -55,20 +56,24 @@ func (d *decider) reconcileSnapshot(rev *v1alpha1.RevisionStatus, objects *Attem
 	}
 	rev.SnapshotSince = storedtime.Since(d.now, rev.SnapshotSince)
 	snapshot = objects.findSnapshot(rev.VolumeSnapshot)
-	untilStall := d.policy.StallTimeout - d.Now.Sub(rev.SnapshotSince.Time)
-	if untilStall <= 0 {
+	limit := d.policy.StallTimeout
+	if isSnapshotTaken(snapshot) {
+		limit = max(limit, d.policy.AttemptTimeout)
+	}
+	untilTimeout := limit - d.Now.Sub(rev.SnapshotSince.Time)
+	if untilTimeout <= 0 {
 		if rev.SnapshotAttempt > d.policy.RetryLimit {
 			setFailure(rev, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("none of %d VolumeSnapshots became ready within %s%s. The import is kept: repair the CSI driver",
-				rev.SnapshotAttempt, d.policy.StallTimeout, snapshotErrorSuffix(snapshot)), d.now)
+				rev.SnapshotAttempt, limit, snapshotErrorSuffix(snapshot)), d.now)
 			rev.VolumeSnapshot, rev.SnapshotAttempt = "", 0
 			d.showFailure(rev)
 			return
 		}
 		d.startSnapshotAttempt(rev, objects)
 		snapshot = nil // its error is not that of the next one
-		untilStall = d.policy.StallTimeout
+		untilTimeout = d.policy.StallTimeout
 	}
-	d.requeueWithin(untilStall)
+	d.requeueWithin(untilTimeout)
 	if objects.findSnapshot(rev.VolumeSnapshot) == nil {
 		d.decision.CreateSnapshot = d.buildSnapshot(rev, objects)
 	}
@@ -110,6 +115,12 @@ func IsSnapshotReady(snapshot *snapshotv1.VolumeSnapshot) bool {
 	return snapshot.DeletionTimestamp == nil && snapshot.Status != nil &&
 		ptr.Deref(snapshot.Status.ReadyToUse, false) &&
 		ptr.Deref(snapshot.Status.BoundVolumeSnapshotContentName, "") != ""
+}
+
+// isSnapshotTaken reports whether the driver has taken the snapshot. Errors do not count: the
+// sidecar keeps them until the snapshot is ready.
+func isSnapshotTaken(snapshot *snapshotv1.VolumeSnapshot) bool {
+	return snapshot != nil && snapshot.Status != nil && snapshot.Status.CreationTime != nil
 }
 
 // snapshotErrorSuffix is the snapshot's error as ": <message>"; empty for none.

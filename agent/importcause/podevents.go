@@ -21,6 +21,10 @@ const (
 	EventsInterval = time.Minute
 )
 
+// startingReasons are those of containers that the kubelet is about to start; its Events say why
+// one does not.
+var startingReasons = []string{"", "ContainerCreating", "PodInitializing"}
+
 // AwaitsEvents reports whether a Pod does not start and does not say why, and in which time its
 // Events are to be read.
 func AwaitsEvents(pod *corev1.Pod, now time.Time) (in time.Duration, awaits bool) {
@@ -34,7 +38,7 @@ func AwaitsEvents(pod *corev1.Pod, now time.Time) (in time.Duration, awaits bool
 		return 0, false
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := c.State.Waiting; w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason) {
+		if w := c.State.Waiting; w != nil && !slices.Contains(startingReasons, w.Reason) {
 			return 0, false
 		}
 		if c.State.Running != nil {

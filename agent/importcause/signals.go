@@ -86,6 +86,14 @@ func isRunning(pod corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
+// IsWorking reports whether an importer runs, and nothing keeps its other containers from
+// starting: with pullMethod node it runs while the kubelet pulls the disk.
+func IsWorking(pod corev1.Pod) bool {
+	return isRunning(pod) && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting != nil && !slices.Contains(startingReasons, c.State.Waiting.Reason)
+	})
+}
+
 // importSignals lists what the layers say, those that know most first.
 func importSignals(dv *cdiv1.DataVolume, claims []corev1.PersistentVolumeClaim, pods []corev1.Pod) (signals []signal) {
 	exists := false

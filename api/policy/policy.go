@@ -36,10 +36,11 @@ type Policy struct {
 	// to MaxRetryBackoff, and is jittered by up to a fifth.
 	RetryBackoff    time.Duration
 	MaxRetryBackoff time.Duration
-	// AttemptTimeout ends an attempt even if it makes progress.
+	// AttemptTimeout ends an attempt even if it makes progress, and a wait for a
+	// VolumeSnapshot that is taken.
 	AttemptTimeout time.Duration
-	// StallTimeout ends an attempt, or a wait for a VolumeSnapshot, without progress
-	// for this long.
+	// StallTimeout ends an attempt whose progress stands still for this long, or a wait
+	// for a VolumeSnapshot to be taken. Importers whose progress is not measured run on.
 	StallTimeout time.Duration
 	// MaxPriority caps spec.priority of images.
 	MaxPriority int32

@@ -105,7 +105,8 @@ const (
 	ReasonQuotaExceeded Reason = "QuotaExceeded"
 	// ReasonTimeout: the attempt took longer than the policy's attemptTimeout.
 	ReasonTimeout Reason = "Timeout"
-	// ReasonStalled: the import made no progress for the policy's stallTimeout.
+	// ReasonStalled: the import did not start or move for the policy's stallTimeout. One that
+	// runs where CDI measures no progress is ended by attemptTimeout only.
 	ReasonStalled Reason = "Stalled"
 	// ReasonImportFailed: the import failed for any other cause; see the message.
 	ReasonImportFailed Reason = "ImportFailed"

@@ -105,7 +105,8 @@ type RevisionStatus struct {
 	// startedAt is when the running attempt got its slot.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// progressedAt is when the running attempt last made progress.
+	// progressedAt is when the running attempt last made progress, or ran where CDI
+	// measures none.
 	// +optional
 	ProgressedAt *metav1.Time `json:"progressedAt,omitempty"`
 	// importedAt is when the last successful attempt ended.

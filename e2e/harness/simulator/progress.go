@@ -101,6 +101,9 @@ func renderImportProgress(ctx context.Context, c client.Reader, now time.Time) (
 	return text.String(), nil
 }
 
+// hangsAt is where an importer with a duration hangs: in mid-transfer.
+const hangsAt = 40
+
 // importProgress returns how far a running importer is by its duration, as CDI's importer says
 // it: 100 only once it has ended.
 func importProgress(pod *corev1.Pod, now time.Time) (owner string, percent float64, ok bool) {
@@ -119,6 +122,9 @@ func importProgress(pod *corev1.Pod, now time.Time) (owner string, percent float
 	lasts := importDuration(endpoint)
 	if owner == "" || lasts <= 0 {
 		return "", 0, false
+	}
+	if parsed, err := url.Parse(endpoint); err == nil && strings.HasPrefix(parsed.Path, "/hang/") {
+		return owner, hangsAt, true
 	}
 	since := now.Sub(pod.Status.ContainerStatuses[0].State.Running.StartedAt.Time).Truncate(progressStep)
 	return owner, min(max(100*since.Seconds()/lasts.Seconds(), 0), 99), true

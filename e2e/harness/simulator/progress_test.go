@@ -28,6 +28,8 @@ func TestImportProgress(t *testing.T) {
 		"between two steps":     {"http://source/ok/40s/disk.qcow2", "a", running, 19999 * time.Millisecond, 25, true},
 		"by a clock behind":     {"http://source/ok/40s/disk.qcow2", "a", running, -11 * time.Second, 0, true},
 		"late":                  {"http://source/ok/40s/disk.qcow2", "a", running, time.Minute, 99, true},
+		"that hangs":            {"http://source/hang/40s/disk.qcow2", "a", running, time.Minute, 40, true},
+		"that hangs unmeasured": {"http://source/hang/disk.qcow2", "a", running, time.Minute, 0, false},
 		"without a duration":    {"http://source/images/disk.qcow2", "a", running, time.Second, 0, false},
 		"a duration elsewhere":  {"http://source/ok/a/b/40s/disk.qcow2", "a", running, time.Second, 0, false},
 		"of nobody":             {"http://source/ok/40s/disk.qcow2", "", running, time.Second, 0, false},

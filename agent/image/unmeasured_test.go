@@ -1,0 +1,101 @@
+package image_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+// Progress that CDI does not measure says nothing about an importer that runs; see
+// s3-datasource.go, transport.go and import-populator.go of CDI 1.65.
+func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
+	server := func(state corev1.ContainerState) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: "server", State: state})
+		}
+	}
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	for name, tt := range map[string]struct {
+		progress    string
+		change      func(*corev1.Pod)
+		wantStalled bool
+	}{
+		"a download that is not measured":     {progress: "N/A"},
+		"no progress yet":                     {progress: ""},
+		"a conversion after a measured one":   {progress: "97.30%"},
+		"a short download, read seldom":       {progress: "80.00%"},
+		"a text that is no number":            {progress: "soon"},
+		"in mid-transfer":                     {progress: "79.99%", wantStalled: true},
+		"at its begin":                        {progress: "0.00%", wantStalled: true},
+		"an importer that does not start":     {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
+		"an importer that is being deleted":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
+		"the kubelet pulls the disk":          {progress: "N/A", change: server(waiting("ContainerCreating"))},
+		"the disk's container cannot be made": {progress: "N/A", change: server(waiting("CreateContainerError")), wantStalled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().Timeouts(time.Hour, 15*time.Minute))
+			w.startImport()
+			w.reportProgress(tt.progress)
+			if tt.change != nil {
+				tt.change(&w.lists.Pods[0])
+			}
+			w.advanceClock(time.Minute) // progress is stored after maxProgressAge
+			w.reconcile()
+			for range 16 {
+				w.advanceClock(time.Minute)
+				w.reconcile()
+			}
+			if tt.wantStalled {
+				require.NotNil(t, w.currentRevision().Failure)
+				assert.Equal(t, v1alpha1.ReasonStalled, w.currentRevision().Failure.Reason)
+				return
+			}
+			require.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 15*time.Minute)
+
+			// Between the end of the importer and that of the DataVolume, too.
+			running := w.lists.Pods[0].DeepCopy()
+			w.lists.Pods[0] = *apitest.Pod("ns/"+running.Name).Terminated(0, "Completed", "").Obj()
+			w.lists.Pods[0].Labels = running.Labels
+			w.reconcile()
+			require.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+
+			w.lists.Pods[0] = *running
+			w.advanceClock(time.Hour)
+			w.reconcile()
+			require.NotNil(t, w.currentRevision().Failure, "an importer that hangs is ended")
+			assert.Equal(t, v1alpha1.ReasonTimeout, w.currentRevision().Failure.Reason)
+		})
+	}
+}
+
+// A driver that has taken a snapshot may be uploading it, also while an error of before is kept.
+func TestTakenSnapshotGetsAttemptTimeout(t *testing.T) {
+	w := newQueuedSimulation(t, imageWithSnapshotClass(), policyWithoutPreflight().RetryLimit(0).Timeouts(time.Hour, 15*time.Minute))
+	w.runImport()
+	first := w.lastSnapshot().Name
+	w.lastSnapshot().Status = &snapshotv1.VolumeSnapshotStatus{
+		ReadyToUse: ptr.To(false), CreationTime: ptr.To(metav1.NewTime(w.now)),
+		Error: &snapshotv1.VolumeSnapshotError{Message: ptr.To("rpc error: code = DeadlineExceeded")},
+	}
+	w.advanceClock(time.Hour - time.Second)
+	w.reconcile()
+	require.Equal(t, v1alpha1.ReasonSnapshotting, w.status().Reason)
+	assert.Equal(t, first, w.currentRevision().VolumeSnapshot)
+	w.advanceClock(time.Second)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonSnapshotFailed, w.status().Reason)
+	assert.Contains(t, w.status().Message, "none of 1 VolumeSnapshots became ready within 1h0m0s: ")
+}

@@ -49,6 +49,9 @@ func (d *decider) reconcileKubeVirtVM() {
 	} else {
 		d.stopWhileWaiting()
 	}
+	if d.NetworkUnknown {
+		d.requeueWithin(missingRecheckInterval)
+	}
 	if d.MissingNetwork != "" && d.decision.ApplyKubeVirtVM == nil {
 		d.requeueWithin(missingRecheckInterval)
 		d.setBlocker(d.missingDependency(v1alpha1.ReasonNetworkMissing, fmt.Sprintf("NetworkAttachmentDefinition %s does not exist, and KubeVirt starts no machine without it: create it, or correct spec.interfaces", d.MissingNetwork)))

@@ -47,6 +47,8 @@ type View struct {
 	// MissingNetwork is a NetworkAttachmentDefinition that an interface names and that does
 	// not exist. Set only while KubeVirtVM is not ready.
 	MissingNetwork string
+	// NetworkUnknown: whether such a network exists could not be read.
+	NetworkUnknown bool
 
 	// AddressConflict is a sentence about an address that another machine has, too; see
 	// FindAddressConflict.

@@ -8,7 +8,6 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -112,29 +111,16 @@ func (r *Reconciler) adoptedSourceExists(ctx context.Context, serving *v1alpha1.
 func (r *Reconciler) sourceReader(ctx context.Context) image.SourceReader {
 	return image.SourceReader{
 		DataSource: func(key types.NamespacedName) (*cdiv1.DataSource, error) {
-			return getExisting(ctx, r.Live, key, &cdiv1.DataSource{})
+			return apidiscovery.GetExisting(ctx, r.Live, key, &cdiv1.DataSource{})
 		},
 		Claim: func(key types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
-			return getExisting(ctx, r.Live, key, &corev1.PersistentVolumeClaim{})
+			return apidiscovery.GetExisting(ctx, r.Live, key, &corev1.PersistentVolumeClaim{})
 		},
 		Snapshot: func(key types.NamespacedName) (*snapshotv1.VolumeSnapshot, error) {
 			if !r.Kinds.IsServed(image.VolumeSnapshotGVK) {
 				return nil, nil
 			}
-			return getExisting(ctx, r.Live, key, &snapshotv1.VolumeSnapshot{})
+			return apidiscovery.GetExisting(ctx, r.Live, key, &snapshotv1.VolumeSnapshot{})
 		},
 	}
-}
-
-// getExisting reads an object; nil if it does not exist. A name that no object can have has none:
-// others write it.
-func getExisting[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, obj T) (T, error) {
-	var none T
-	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		return none, nil
-	}
-	if err := reader.Get(ctx, key, obj); err != nil {
-		return none, client.IgnoreNotFound(err)
-	}
-	return obj, nil
 }

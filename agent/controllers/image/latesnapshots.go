@@ -46,16 +46,15 @@ func (r *Reconciler) reconcileLateSnapshot(ctx context.Context, req ctrl.Request
 	if _, known := r.arrivals.nameForUID(uid); known || image.IsSnapshotReady(snapshot) || snapshot.DeletionTimestamp != nil || snapshot.Spec.Source.PersistentVolumeClaimName == nil {
 		return ctrl.Result{}, nil
 	}
-	img := &v1alpha1.VMDiskImage{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: snapshot.Namespace, Name: snapshot.Annotations[v1alpha1.AnnotationImageName]}, img)
-	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the image of VolumeSnapshot %s: %w", req, err)
+	img, err := apidiscovery.GetExisting(ctx, r.Live, types.NamespacedName{Namespace: snapshot.Namespace, Name: snapshot.Annotations[v1alpha1.AnnotationImageName]}, &v1alpha1.VMDiskImage{})
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("looking for the image of VolumeSnapshot %s: %w", req, err)
 	}
-	if err == nil && img.UID == uid {
+	if img != nil && img.UID == uid {
 		return ctrl.Result{}, nil
 	}
 	claim := types.NamespacedName{Namespace: snapshot.Namespace, Name: *snapshot.Spec.Source.PersistentVolumeClaimName}
-	if err := r.Live.Get(ctx, claim, &corev1.PersistentVolumeClaim{}); !apierrors.IsNotFound(err) {
+	if existing, err := apidiscovery.GetExisting(ctx, r.Live, claim, &corev1.PersistentVolumeClaim{}); existing != nil || err != nil {
 		return ctrl.Result{}, err
 	}
 	err = r.Delete(ctx, snapshot, client.Preconditions{UID: &snapshot.UID})

@@ -20,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/apidiscovery"
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -64,13 +66,11 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 		return v, err
 	}
 	if earlier.VM != nil {
-		v.MissingNetwork, v.Inputs = earlier.MissingNetwork, earlier.Inputs
+		v.MissingNetwork, v.NetworkUnknown, v.Inputs = earlier.MissingNetwork, earlier.NetworkUnknown, earlier.Inputs
 		v.MissingSecret, v.SecretForbidden = earlier.MissingSecret, earlier.SecretForbidden
 		return v, nil
 	}
-	if v.MissingNetwork, err = r.findMissingNetwork(ctx, v.KubeVirtVM); err != nil {
-		return v, err
-	}
+	v.MissingNetwork, v.NetworkUnknown = r.findMissingNetwork(ctx, v.KubeVirtVM)
 	if v.Inputs.ClusterUID, err = r.ClusterUID(ctx); err != nil {
 		return v, err
 	}
@@ -337,13 +337,14 @@ func (r *Reconciler) listPods(ctx context.Context, obj *v1alpha1.VirtualMachine,
 var networkAttachmentGVK = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
 // findMissingNetwork returns a network that does not exist, of a machine that should be
-// ready and is not: KubeVirt does not report a missing network (1.8).
-func (r *Reconciler) findMissingNetwork(ctx context.Context, kubeVirtVM *unstructured.Unstructured) (string, error) {
+// ready and is not: KubeVirt does not report a missing network (1.8). It only explains, so a
+// read that fails leaves it unknown: the decision may be the correction of that network.
+func (r *Reconciler) findMissingNetwork(ctx context.Context, kubeVirtVM *unstructured.Unstructured) (missing string, unknown bool) {
 	if kubeVirtVM == nil {
-		return "", nil
+		return "", false
 	}
 	if ready, _, _ := unstructured.NestedBool(kubeVirtVM.Object, "status", "ready"); ready || isStopped(kubeVirtVM) {
-		return "", nil
+		return "", false
 	}
 	list, _, _ := unstructured.NestedSlice(kubeVirtVM.Object, "spec", "template", "spec", "networks")
 	for _, item := range list {
@@ -362,12 +363,17 @@ func (r *Reconciler) findMissingNetwork(ctx context.Context, kubeVirtVM *unstruc
 		definition := &metav1.PartialObjectMetadata{}
 		definition.SetGroupVersionKind(networkAttachmentGVK)
 		asked := time.Now()
-		if found, err := getOptional(ctx, r.Live, key, definition); found == nil || err != nil {
-			return key.String(), err
+		found, err := getOptional(ctx, r.Live, key, definition)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to read a NetworkAttachmentDefinition; reading it again within a minute", "network", key)
+			return "", true
+		}
+		if found == nil {
+			return key.String(), false
 		}
 		r.memory.addNetwork(key, asked)
 	}
-	return "", nil
+	return "", false
 }
 
 // isStopped reports whether a machine has no instance and gets none until somebody starts it.
@@ -421,19 +427,12 @@ func (r *Reconciler) readSecretKey(ctx context.Context, namespace string, ref v1
 }
 
 // getOptional reads an object; nil if it does not exist or its kind is not served.
-func getOptional[T interface {
-	comparable
-	client.Object
-}](ctx context.Context, reader client.Reader, key types.NamespacedName, obj T) (T, error) {
-	var none T
-	err := reader.Get(ctx, key, obj)
-	switch {
-	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
-		return none, nil
-	case err != nil:
-		return none, fmt.Errorf("reading %T %s: %w", obj, key, err)
+func getOptional[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, obj T) (T, error) {
+	found, err := apidiscovery.GetExisting(ctx, reader, key, obj)
+	if meta.IsNoMatchError(err) {
+		return found, nil
 	}
-	return obj, nil
+	return found, err
 }
 
 func newKubeVirtVM() *unstructured.Unstructured {

@@ -33,6 +33,10 @@ var failurePatterns = []struct {
 	{v1alpha1.ReasonDiskTooSmall, regexp.MustCompile(`^DataVolume too small to contain image|is larger than the reported available|no space left on device|file largest block is bigger than maxblock|disk quota exceeded`)},
 }
 
+// nodeDiskFull matches texts of kubelets and container runtimes, which detectPodFailure
+// introduces: it is the node's own disk that has no room, and another node may have some.
+var nodeDiskFull = regexp.MustCompile(`(?s)^the node cannot (pull|start) .*(no space left on device|disk quota exceeded)`)
+
 // CDI's reasons on the conditions of a DataVolume (CDI 1.64 to 1.66, pkg/controller).
 const (
 	cdiReasonError         = "Error"
@@ -86,6 +90,9 @@ const pullThrottled = "pull QPS exceeded"
 
 var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
 
+// startFailures are the runtimes' reasons of containers that never ran.
+var startFailures = []string{"StartError", "ContainerCannotRun"}
+
 // detectPodFailure reads the status of an importer Pod, which shows a failure
 // before the DataVolume does.
 func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
@@ -99,8 +106,11 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if t != nil && t.ExitCode != 0 {
-				if t.Message == "" {
+				switch {
+				case t.Message == "":
 					return fmt.Sprintf("importer ended with exit code %d (%s)", t.ExitCode, t.Reason), true
+				case slices.Contains(startFailures, t.Reason):
+					return fmt.Sprintf("the node cannot start the importer (%s): %s", t.Reason, t.Message), true
 				}
 				return t.Message, true
 			}
@@ -118,6 +128,10 @@ func classifyFailure(message string) v1alpha1.Failure {
 	failure := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: quote(message)}
 	if failure.Message == "" {
 		failure.Message = "the importer failed and gave no reason"
+	}
+	if nodeDiskFull.MatchString(message) {
+		failure.Message = quote("free the disk of the node: " + message)
+		return failure
 	}
 	for _, p := range failurePatterns {
 		if p.pattern.MatchString(message) {

@@ -95,6 +95,7 @@ func TestDetectFailureFromImporterPod(t *testing.T) {
 		"failed without a message":      {pod().Phase(corev1.PodFailed), v1alpha1.ReasonImportFailed, "importer Pod failed"},
 		"virtual size beyond the claim": {pod().Terminated(1, "Error", "Unable to process data: virtual image size 2147483648 is larger than the reported available storage 1073741824. A larger PVC is required"), v1alpha1.ReasonDiskTooSmall, "larger"},
 		"the disk is full":              {pod().Terminated(1, "Error", "Unable to process data: unable to write to file: write /data/disk.img: no space left on device"), v1alpha1.ReasonDiskTooSmall, "no space left"},
+		"the node's disk is full":       {pod().Terminated(128, "StartError", "failed to create containerd task: failed to create shim task: mkdir /run/containerd/x: no space left on device"), v1alpha1.ReasonImportFailed, "free the disk of the node: the node cannot start the importer (StartError)"},
 		"blocks larger than the disk":   {pod().Terminated(1, "Error", "Unable to process data: file largest block is bigger than maxblock"), v1alpha1.ReasonDiskTooSmall, "maxblock"},
 		"a registry without the image":  {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: manifest unknown"), v1alpha1.ReasonNotFound, "manifest unknown"},
 		"a registry that wants a login": {pod().Terminated(1, "Error", "Unable to process data: Failed to read registry image: Error retrieving image: reading manifest 1 in r.example.com/i: unauthorized: authentication required"), v1alpha1.ReasonForbidden, "unauthorized"},
@@ -179,6 +180,8 @@ func TestDetectFailureOfPullByNode(t *testing.T) {
 		"denied":                   {"server", "ImagePullBackOff", `Back-off pulling image "a:1": ErrImagePull: pull access denied, repository does not exist or may require authorization`, v1alpha1.ReasonForbidden},
 		"a name that is none":      {"server", "InvalidImageName", `couldn't parse image name "R/a": invalid reference format`, v1alpha1.ReasonImportFailed},
 		"a broken transfer":        {"server", "ErrImagePull", "unexpected EOF", v1alpha1.ReasonImportFailed},
+		"no room on the node":      {"server", "ErrImagePull", "failed to pull and unpack image \"r.example.com/a:1\": write /var/lib/containerd/x: no space left on device", v1alpha1.ReasonImportFailed},
+		"quota of the node":        {"server", "ImagePullBackOff", "Back-off pulling image \"a:1\": ErrImagePull: write /var/lib/containers/x:\ndisk quota exceeded", v1alpha1.ReasonImportFailed},
 		"is being pulled":          {"server", "PodInitializing", "", ""},
 		"the importer's own image": {"importer", "ErrImagePull", "unexpected EOF", ""},
 	} {

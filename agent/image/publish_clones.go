@@ -65,8 +65,17 @@ func DataSourcesInFlight(inFlight map[string]bool, namespace string, dataVolumes
 
 // IsClone reports whether a DataVolume is cloned from a claim, a snapshot or a DataSource, and is
 // not finished. One that is being deleted is still being cloned.
+//
+// CDI admits annotations AnnPrePopulated and AnnCheckStaticVolume from whoever may not clone. It
+// never clones what has the former, and what has the latter only once it has verified the token of
+// an author that may, before any later phase: until then nobody is kept from anything by it.
 func IsClone(dv *cdiv1.DataVolume) bool {
-	if dv.Status.Phase == cdiv1.Succeeded || dv.Status.Phase == cdiv1.Failed {
+	_, prePopulated := dv.Annotations[cdiv1.AnnPrePopulated]
+	_, static := dv.Annotations[cdiv1.AnnCheckStaticVolume]
+	switch phase := dv.Status.Phase; {
+	case phase == cdiv1.Succeeded || phase == cdiv1.Failed || prePopulated:
+		return false
+	case static && (phase == cdiv1.PhaseUnset || phase == cdiv1.Pending):
 		return false
 	}
 	return dv.Spec.SourceRef != nil || (dv.Spec.Source != nil && (dv.Spec.Source.PVC != nil || dv.Spec.Source.Snapshot != nil))

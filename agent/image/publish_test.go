@@ -103,6 +103,9 @@ func TestCloneHolders(t *testing.T) {
 	phase := func(p cdiv1.DataVolumePhase) func(*cdiv1.DataVolume) {
 		return func(dv *cdiv1.DataVolume) { dv.Status.Phase = p }
 	}
+	annotated := func(key string) func(*cdiv1.DataVolume) {
+		return func(dv *cdiv1.DataVolume) { dv.Annotations = map[string]string{key: ""} }
+	}
 	inImages := func(dv *cdiv1.DataVolume) { dv.Namespace = "images" }
 	type mutate = func(*cdiv1.DataVolume)
 	for _, tt := range []struct {
@@ -120,6 +123,11 @@ func TestCloneHolders(t *testing.T) {
 		{"Succeeded", []mutate{byRef("images", "ubuntu"), phase(cdiv1.Succeeded)}, nil},
 		{"Failed", []mutate{byRef("images", "ubuntu"), phase(cdiv1.Failed)}, nil},
 		{"WaitForFirstConsumer", []mutate{byRef("images", "ubuntu"), phase(cdiv1.WaitForFirstConsumer)}, []int32{1, 2}},
+		{"never cloned", []mutate{byRef("images", "ubuntu"), annotated(cdiv1.AnnPrePopulated), phase(cdiv1.Pending)}, nil},
+		{"never cloned, resolved", []mutate{bySource(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "claim-2"}}), annotated(cdiv1.AnnPrePopulated)}, nil},
+		{"not authorized yet", []mutate{byRef("images", "ubuntu"), annotated(cdiv1.AnnCheckStaticVolume)}, nil},
+		{"not authorized, Pending", []mutate{byRef("images", "ubuntu"), annotated(cdiv1.AnnCheckStaticVolume), phase(cdiv1.Pending)}, nil},
+		{"authorized without a static volume", []mutate{byRef("images", "ubuntu"), annotated(cdiv1.AnnCheckStaticVolume), phase(cdiv1.CloneScheduled)}, []int32{1, 2}},
 		{"being deleted", []mutate{byRef("images", "ubuntu"), func(dv *cdiv1.DataVolume) { dv.DeletionTimestamp = &ended }}, []int32{1, 2}},
 		{"resolved by KubeVirt, snapshot", []mutate{bySource(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "images", Name: "snap-1"}}), createdAt(ended.Add(time.Hour))}, []int32{1}},
 		{"resolved by KubeVirt, claim", []mutate{bySource(cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "claim-2"}})}, []int32{2}},

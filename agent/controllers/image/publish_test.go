@@ -85,3 +85,17 @@ func TestStripCloneKeepsWhatADiskWasClonedFrom(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationClonedFrom: "image/r/1/claim"}, stripped.(*cdiv1.DataVolume).Annotations)
 }
+
+// What CDI never clones holds nothing, also as the cache has it.
+func TestStripCloneKeepsWhetherItIsAClone(t *testing.T) {
+	for _, annotation := range []string{cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume} {
+		dv := &cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{SourceRef: &cdiv1.DataVolumeSourceRef{Kind: cdiv1.DataVolumeDataSource, Name: "ubuntu"}}}
+		stripped, err := StripClone(dv)
+		require.NoError(t, err)
+		assert.True(t, image.IsClone(stripped.(*cdiv1.DataVolume)))
+		dv.Annotations = map[string]string{annotation: ""}
+		stripped, err = StripClone(dv)
+		require.NoError(t, err)
+		assert.False(t, image.IsClone(stripped.(*cdiv1.DataVolume)), annotation)
+	}
+}

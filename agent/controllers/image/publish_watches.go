@@ -3,6 +3,8 @@ package image
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +33,9 @@ const (
 	cloneIndexValue = "true"
 )
 
+// cloneAnnotations are those that say whether a DataVolume holds an image, and which.
+var cloneAnnotations = []string{v1alpha1.AnnotationClonedFrom, cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume}
+
 // StripClone is the transform of a cache of all DataVolumes and DataSources: it keeps what says
 // which clones hold which image.
 func StripClone(obj any) (any, error) {
@@ -40,10 +45,8 @@ func StripClone(obj any) (any, error) {
 		if source != nil {
 			source = &cdiv1.DataVolumeSource{PVC: source.PVC, Snapshot: source.Snapshot}
 		}
-		var annotations map[string]string
-		if clonedFrom := o.Annotations[v1alpha1.AnnotationClonedFrom]; clonedFrom != "" {
-			annotations = map[string]string{v1alpha1.AnnotationClonedFrom: clonedFrom}
-		}
+		annotations := maps.Clone(o.Annotations)
+		maps.DeleteFunc(annotations, func(key, _ string) bool { return !slices.Contains(cloneAnnotations, key) })
 		return &cdiv1.DataVolume{
 			ObjectMeta: metav1.ObjectMeta{
 				Annotations: annotations,

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -56,14 +58,36 @@ const blockAlignment = 1 << 20
 // claimSize is what CDI 1.65 requests for a disk (GetRequiredSpace of pkg/util). Where the
 // volume mode is unknown, it is the size of the disk.
 func (r *ClaimRequest) claimSize(available Availability) int64 {
-	disk := r.Bytes
 	p := available.Profile
 	if p == nil || r.Exact {
-		return disk
+		return r.Bytes
 	}
+	return max(r.inflatedSize(available), minimumClaimSize(p))
+}
+
+// inflatedSize is the size of a disk with CDI's overhead.
+func (r *ClaimRequest) inflatedSize(available Availability) int64 {
+	disk, p := r.Bytes, available.Profile
 	if mode := p.Status.ClaimPropertySets[0].VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
 		return disk
 	}
 	aligned := (disk + blockAlignment - 1) / blockAlignment * blockAlignment
 	return int64(math.Ceil(float64(aligned) * (1 + available.FilesystemOverhead)))
+}
+
+// annotationMinimumSize is the least size of a claim that the driver takes, on CDI's
+// StorageProfile. CDI 1.65 sets it for drivers that it knows, and requests no less
+// (GetEffectiveVolumeSize of pkg/controller/common).
+const annotationMinimumSize = "cdi.kubevirt.io/minimumSupportedPvcSize"
+
+// minimumClaimSize is 0 where nothing is known of a minimum.
+func minimumClaimSize(p *cdiv1.StorageProfile) int64 {
+	if p == nil {
+		return 0
+	}
+	minimum, err := resource.ParseQuantity(p.Annotations[annotationMinimumSize])
+	if err != nil {
+		return 0
+	}
+	return minimum.Value()
 }

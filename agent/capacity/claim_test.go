@@ -70,3 +70,42 @@ func TestClaimsThatCannotBeCreated(t *testing.T) {
 		})
 	}
 }
+
+// CDI raises what it requests to the least that it knows the driver to take, and to no more.
+func TestClaimsAreRaisedToTheMinimumOfTheDriver(t *testing.T) {
+	withMinimum := func(minimum string) *cdiv1.StorageProfile {
+		profile := newProfile(claimSet(corev1.PersistentVolumeBlock))
+		profile.Annotations = map[string]string{"cdi.kubevirt.io/minimumSupportedPvcSize": minimum}
+		return profile
+	}
+	const claim = corev1.LimitTypePersistentVolumeClaim
+	limits := func(least, most string) capacity.Availability {
+		return capacity.Availability{LimitRanges: []corev1.LimitRange{newLimitRange("a", claim, least, most)}}
+	}
+	quota := func(hard string) capacity.Availability {
+		return capacity.Availability{Quotas: []corev1.ResourceQuota{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse(hard)}},
+			Status:     corev1.ResourceQuotaStatus{Hard: corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse(hard)}},
+		}}}
+	}
+	for name, tt := range map[string]struct {
+		minimum     string
+		available   capacity.Availability
+		wantBlocked bool
+	}{
+		"a min that CDI reaches by itself":   {"1Gi", limits("1Gi", ""), false},
+		"a min above it":                     {"1Gi", limits("2Gi", ""), true},
+		"a max below it":                     {"4Gi", limits("", "3Gi"), true},
+		"a minimum that is no quantity":      {"much", limits("1Gi", ""), true},
+		"a quota without room for it":        {"4Gi", quota("3Gi"), true},
+		"a quota with room for it and again": {"4Gi", quota("8Gi"), false},
+		"a quota without room for scratch":   {"4Gi", quota("7Gi"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.available.Profile = withMinimum(tt.minimum)
+			got := capacity.FindBlocker(apitest.Image("ns/a").WithDiskSize("200Mi").Obj(), "csi", tt.available)
+			assert.Equal(t, tt.wantBlocked, got != nil)
+		})
+	}
+}

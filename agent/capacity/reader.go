@@ -115,10 +115,14 @@ func (r *Reader) readIfOlder(ctx context.Context, maxAge time.Duration) {
 		next.Profiles = map[string]*cdiv1.StorageProfile{}
 		for i := range profiles.Items {
 			item := &profiles.Items[i]
-			next.Profiles[item.Name] = &cdiv1.StorageProfile{
+			profile := &cdiv1.StorageProfile{
 				ObjectMeta: metav1.ObjectMeta{Name: item.Name},
 				Status:     cdiv1.StorageProfileStatus{ClaimPropertySets: item.Status.ClaimPropertySets},
 			}
+			if minimum, ok := item.Annotations[annotationMinimumSize]; ok {
+				profile.Annotations = map[string]string{annotationMinimumSize: minimum}
+			}
+			next.Profiles[item.Name] = profile
 		}
 	}
 	config := &cdiv1.CDIConfig{}

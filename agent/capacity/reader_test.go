@@ -43,7 +43,7 @@ func newCountingClient(t *testing.T) *countingClient {
 			ScratchSpaceStorageClass: "slow", FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06", StorageClass: map[string]cdiv1.Percent{"slow": "0"}},
 		}},
 		&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "limits"}},
-		&cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "fast"}},
+		&cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{annotationMinimumSize: "4Gi", "other": "dropped"}}},
 	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		c.listCalls++
 		if _, capacities := list.(*storagev1.CSIStorageCapacityList); capacities && c.listError != nil {
@@ -64,6 +64,7 @@ func TestReadersShareOneRead(t *testing.T) {
 		require.Equal(t, "slow", got.ScratchClass)
 		require.Len(t, got.LimitRanges, 1)
 		require.NotNil(t, got.Profile)
+		require.Equal(t, map[string]string{annotationMinimumSize: "4Gi"}, got.Profile.Annotations)
 		require.InDelta(t, 0.06, got.FilesystemOverhead, 1e-9)
 	}
 	slow := r.AvailabilityFor(t.Context(), "farm", "slow", MaxAgeWhileWaiting)

@@ -40,7 +40,7 @@ func FindBlocker(img *v1alpha1.VMDiskImage, class string, available Availability
 	if blocker := FindClaimBlocker(claim, available); blocker != nil {
 		return blocker
 	}
-	need := computeDemand(&img.Spec, class, available.ScratchClass)
+	need := computeDemand(&img.Spec, class, available)
 	if shortage := findCapacityShortage(need, class, available.Capacities); shortage != nil {
 		return shortage
 	}
@@ -67,8 +67,8 @@ type demand struct {
 // computeDemand relies on CDI 1.65: each HTTP import, and each from a registry whose image no node
 // pulls, has scratch space as large as the disk (requiresScratchSpace). Those from S3 and GCS have it
 // for some formats, which is unknown before the import.
-func computeDemand(spec *v1alpha1.VMDiskImageSpec, class, scratchClass string) demand {
-	need := demand{disk: spec.DiskSize.Value()}
+func computeDemand(spec *v1alpha1.VMDiskImageSpec, class string, available Availability) demand {
+	need, scratchClass := demand{disk: max(spec.DiskSize.Value(), minimumClaimSize(available.Profile))}, available.ScratchClass
 	if spec.SourceType == v1alpha1.SourceHTTP || spec.SourceType == v1alpha1.SourceRegistry && spec.PullMethod != v1alpha1.PullNode {
 		need.scratch = need.disk
 		need.scratchInSameClass = scratchClass != "" && scratchClass == class

@@ -102,3 +102,19 @@ func TestLacksCapacity(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, lacking, "capacity is not checked")
 }
+
+// An image that is held up by something else, or by nothing, is not polled for: here its storage
+// was made meanwhile.
+func TestCapacityWaitEndsWithItsCause(t *testing.T) {
+	f := newImportedFixture(t)
+	f.capacityWaiters.setWaiting(image.KeyOf(f.img), true)
+	_, err := f.decide(t.Context(), f.img)
+	require.NoError(t, err)
+	assert.Empty(t, f.capacityWaiters.list())
+
+	for _, reason := range []v1alpha1.Reason{v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonStorageProfileIncomplete} {
+		f.capacityWaiters.setWaiting(image.KeyOf(f.img), true)
+		f.updateCapacityWaiter(&image.View{Image: f.img, Blocker: &image.Blocker{Reason: reason}})
+		assert.Len(t, f.capacityWaiters.list(), 1, reason)
+	}
+}

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,15 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	}
 	v.Blocker, err = r.findBlocker(ctx, img, v.ObjectsByAttempt)
 	return v, err
+}
+
+// updateCapacityWaiter ends the wait of an image that capacity does not hold up, or no longer. It
+// never begins one: findCapacityBlocker does at the read, so that no later change is missed.
+func (r *Reconciler) updateCapacityWaiter(v *image.View) {
+	waits := []v1alpha1.Reason{v1alpha1.ReasonInsufficientStorage, v1alpha1.ReasonStorageProfileIncomplete}
+	if v.Blocker == nil || !slices.Contains(waits, v.Blocker.Reason) {
+		r.capacityWaiters.setWaiting(image.KeyOf(v.Image), false)
+	}
 }
 
 // gatherLive reads live what an irreversible decision rests on. It returns errImageChanged

@@ -141,6 +141,7 @@ func (r *Reconciler) decide(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 	if err != nil {
 		return image.Decision{}, err
 	}
+	r.updateCapacityWaiter(&view)
 	decision := image.Decide(view)
 	if !decision.NeedsLiveRead {
 		return decision, nil

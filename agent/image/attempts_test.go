@@ -206,6 +206,18 @@ func TestForbiddenSourceWithoutSecret(t *testing.T) {
 	}
 }
 
+// CDI 1.65 reads objects of Google's under a context of 60 s, and its text does not say so.
+func TestAdviceForSlowDownloadsFromGCS(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a").WithSource(v1alpha1.SourceGCS, "gs://b/a"), policyWithoutPreflight().RetryLimit(0))
+	w.startExpectedImport(t)
+	w.failImport("Unable to process data: Unable to transfer source data to scratch space: failed to pull image: context deadline exceeded")
+	w.reconcile()
+	w.stepLedger()
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonImportFailed, w.status().Reason)
+	assert.Contains(t, w.status().Message, "use sourceType http")
+}
+
 // startExpectedImport is startImport for an image that must be admitted.
 func (w *simulation) startExpectedImport(t *testing.T) {
 	t.Helper()

@@ -170,6 +170,9 @@ func adviceFor(r v1alpha1.Reason, spec *v1alpha1.VMDiskImageSpec) string {
 	case v1alpha1.ReasonQuotaExceeded:
 		return ". Free or raise the quota of the namespace." + restart
 	default:
+		if r == v1alpha1.ReasonImportFailed && spec.SourceType == v1alpha1.SourceGCS {
+			return ". CDI reads a gs:// object for 60 s at most: use sourceType http for a download that takes longer." + restart
+		}
 		return "." + restart
 	}
 }

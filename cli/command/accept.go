@@ -115,7 +115,7 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 	}
 	if !flags.yes {
 		e.printAside(plan.Draw)
-		agreed, err := e.askWhether("Leave?")
+		agreed, err := e.askWhether(hub.Context, "Leave?")
 		if err != nil {
 			return exit.Because(exit.Held, err)
 		}

@@ -48,7 +48,8 @@ each, until --timeout.`,
 	flags := cmd.PersistentFlags()
 	flags.IntVar(&limit, "limit", defaultEventLimit, "how many, the newest; 0 shows all")
 	flags.BoolVarP(&e.watching, "watch", "w", false, "go on, one line for each")
-	flags.DurationVar(&timeout, "timeout", 6*time.Hour, "how long to go on; exit code 3 after it")
+	flags.DurationVar(&timeout, "timeout", 6*time.Hour, "with -w, how long to go on; exit code 3 after it")
+	addNeed(cmd, "watch", "timeout")
 	runWith := func(gather eventGatherer) func(*cobra.Command, []string) error {
 		return e.run(func(ctx context.Context, args []string) error {
 			read, err := gather(ctx, args[0])
@@ -123,10 +124,17 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 // printEvents prints events as lines, or each as one line of JSON where -o asks for data; -o yaml has
 // a document for each. areFirst: nothing was printed before.
 func (e *environment) printEvents(news []events.Event, areFirst bool) error {
+	options := e.options()
+	options.Width = 0 // a line stays one
 	for i, event := range news {
+		data, err := json.Marshal(event)
+		if err != nil {
+			return err
+		}
+		data = options.CompleteJSON(data)
 		var text []byte
 		if separator := e.format.Separator(); separator != "" {
-			document, err := render.MarshalYAML(event)
+			document, err := render.MarshalYAML(json.RawMessage(data))
 			if err != nil {
 				return err
 			}
@@ -137,15 +145,9 @@ func (e *environment) printEvents(news []events.Event, areFirst bool) error {
 		} else if e.format.Screen() {
 			page := &render.Page{}
 			page.Line(event.Line(e.now())...)
-			options := e.options()
-			options.Width = 0 // a line stays one
 			text = []byte(render.Print(page, options))
 		} else {
-			line, err := json.Marshal(event)
-			if err != nil {
-				return err
-			}
-			text = slices.Concat(render.EscapeControls(line), []byte{'\n'})
+			text = slices.Concat(render.EscapeControls(data), []byte{'\n'})
 		}
 		if _, err := e.Out.Write(text); err != nil {
 			return err

@@ -53,7 +53,9 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 		flags.IntVar(&f.Limit, "limit", defaultListLimit, "rows to show; 0 shows all")
 		flags.StringVar(&f.SortBy, "sort-by", "", "name, or another key of this list, as in failed")
 		flags.StringVarP(&f.selector, "selector", "l", "", "by labels, as in region=nordics; the server selects")
-		flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "of all namespaces, with --live")
+		if len(verb.scope) > 0 {
+			flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "of all namespaces of the member that is asked")
+		}
 		one.RunE = e.run(func(ctx context.Context, args []string) error {
 			f.Names = args
 			view, missing, err := verb.get(ctx, f)
@@ -67,6 +69,9 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 			return err
 		})
 		cmd.AddCommand(one)
+		if one.Name() == "images" {
+			addNeed(one, "live", "all-namespaces") // reports are of all namespaces
+		}
 	}
 	return cmd
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
-	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
@@ -98,7 +97,7 @@ func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, 
 			}
 			verdict = rollout.JudgeWait(img, want, goal, in, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
 			if line := rollout.NewProgress(img, e.now()).Summary(); line != printed && e.format.Screen() {
-				if _, err := fmt.Fprintln(e.Out, render.Printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
+				if _, err := fmt.Fprintln(e.Out, e.printable(e.now().Format("15:04:05")+"  "+line)); err != nil {
 					return err
 				}
 				printed = line

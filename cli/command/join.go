@@ -192,13 +192,13 @@ func (e *environment) newExecutor(_ context.Context, request join.Request, flags
 	}
 	x := &execute.Executor{
 		Request: request, Namespace: e.HubNamespace, Timeout: timeout, AgentNamespace: join.DefaultAgentNamespace,
-		Begin: e.beginStep, End: e.endStep, Accept: e.acceptAgent(request, flags.yes),
+		Begin: e.beginStep, End: e.endStep,
 	}
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return nil, nil, fmt.Errorf("the hub is not reached: %w", err)
 	}
-	x.Hub = hub.Client
+	x.Hub, x.Accept = hub.Client, e.acceptAgent(hub.Context, request, flags.yes)
 	if request.MemberContext != "" {
 		e.Member = request.MemberContext
 		member, err := e.ConnectMember("")
@@ -304,8 +304,8 @@ func (e *environment) printAside(draw func(*render.Page)) {
 	fmt.Fprint(e.ErrOut, render.Print(page, e.options()))
 }
 
-// acceptAgent returns how a person decides about an agent that asks to be let in.
-func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acceptance) error {
+// acceptAgent returns how a person decides about an agent that asks the hub of a context to be let in.
+func (e *environment) acceptAgent(hub string, request join.Request, yes bool) func(join.Acceptance) error {
 	return func(a join.Acceptance) error {
 		e.printAside(a.Draw)
 		command := shellword.FormatCommand("kubectl ot accept %s", request.Name)
@@ -318,7 +318,7 @@ func (e *environment) acceptAgent(request join.Request, yes bool) func(join.Acce
 		case yes:
 			return execute.PersonError{Text: "-y accepts only a key that is known to be the agent's own: name the cluster's context with --member, or with --key the key that its agent shows: " + command}
 		}
-		agreed, err := e.askWhether("Accept?")
+		agreed, err := e.askWhether(hub, "Accept?")
 		switch {
 		case err != nil:
 			return execute.PersonError{Text: fmt.Sprintf("the agent waits to be accepted: %s (%v)", command, err)}

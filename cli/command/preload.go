@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,11 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		if err := e.showBeforeAsking(p, flags.yes); err != nil {
 			return err
 		}
-		if err := e.askToGoOn("Go on?"); err != nil {
+		context := hub.Context
+		if e.live {
+			context = cmp.Or(e.Member, e.cluster)
+		}
+		if err := e.askToGoOn(context, "Go on?"); err != nil {
 			return err
 		}
 	}

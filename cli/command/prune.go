@@ -55,6 +55,7 @@ accepts.`,
 	flags.DurationVar(&f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
 	flags.StringVar(&f.schedule, "schedule", "", "make a report at these times, as in '0 6 * * 1', rather than one now")
 	flags.StringVar(&f.timeZone, "time-zone", "", "time zone of --schedule. Default: UTC")
+	addNeed(cmd, "schedule", "time-zone")
 	flags.DurationVar(&timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
 	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
@@ -187,7 +188,8 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to watch; exit code 3 after it. Default: until it ends")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it ends")
+	addNeed(cmd, "watch", "timeout")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
 		if err != nil {

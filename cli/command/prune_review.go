@@ -159,7 +159,7 @@ func (e *environment) approvePrune(ctx context.Context, hub *connect.Cluster, na
 		if err := (render.Format{}).Write(e.ErrOut, view, e.options()); err != nil {
 			return err
 		}
-		agreed, err := e.askWhether(view.Question())
+		agreed, err := e.askWhether(hub.Context, view.Question())
 		if err != nil {
 			return err
 		}

@@ -64,6 +64,7 @@ spec.overrides make an invalid image of the template.`,
 	f.BoolVar(&flags.noProbe, "no-probe", false, "do not ask the source how large the download is")
 	f.BoolVar(&flags.force, "force-conflicts", false, "take over fields that others own, GitOps included")
 	e.addWaitFlags(cmd)
+	addNeed(cmd, "wait", "timeout", "until-hold", "allow-unknown")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("selector") {
 			request.Selector = &flags.selector

@@ -59,6 +59,7 @@ func (e *environment) newRolloutStatusCommand() *cobra.Command {
 	}
 	e.addWatchFlag(cmd)
 	e.addWaitFlags(cmd)
+	addNeed(cmd, "watch", "timeout")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error { return e.showRollout(ctx, args[0], e.watching) })
 	return cmd
 }
@@ -120,9 +121,9 @@ func changedMeanwhile(img *v1alpha1.FleetDiskImage) error {
 	return exit.Because(exit.No, fmt.Errorf("FleetDiskImage %s has changed since it was shown, and is at version %s now: review it again", img.Name, img.Spec.Version))
 }
 
-// askToGoOn asks a question; any answer but yes ends with exit code No.
-func (e *environment) askToGoOn(question string) error {
-	switch yes, err := e.askWhether(question); {
+// askToGoOn asks a question about the cluster of a context; any answer but yes ends with exit code No.
+func (e *environment) askToGoOn(context, question string) error {
+	switch yes, err := e.askWhether(context, question); {
 	case err != nil:
 		return err
 	case !yes:
@@ -184,7 +185,7 @@ func (e *environment) changeRollout(ctx context.Context, hub *connect.Cluster, n
 		}
 		action.Notes = append(action.Notes, notes...)
 		if !asked {
-			if err := e.askToGoOn(c.ask(action)); err != nil {
+			if err := e.askToGoOn(hub.Context, c.ask(action)); err != nil {
 				return err
 			}
 			asked = true
@@ -389,7 +390,7 @@ func (e *environment) approve(ctx context.Context, hub *connect.Cluster, name st
 				return err
 			}
 			if !yes {
-				if err := e.askToGoOn("Approve?"); err != nil {
+				if err := e.askToGoOn(hub.Context, "Approve?"); err != nil {
 					return err
 				}
 				continue

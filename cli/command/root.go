@@ -40,6 +40,8 @@ type environment struct {
 	allowUnknown bool
 
 	format render.Format
+	// checked: the flags were found to fit the command.
+	checked bool
 	// api is the read API, once it was asked.
 	api *connect.ReadAPI
 	// reportsForbidden: the caller may not read ClusterReports.
@@ -70,7 +72,7 @@ func Run(args []string, streams genericiooptions.IOStreams, version string) exit
 		return exit.Interrupted
 	}
 	if message := exit.MessageOf(err); message != "" {
-		fmt.Fprintln(streams.ErrOut, "error: "+render.Printable(message))
+		fmt.Fprintln(streams.ErrOut, "error: "+e.printable(message))
 	}
 	return exit.CodeOf(err)
 }
@@ -98,6 +100,7 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			if e.color != "auto" && e.color != "always" && e.color != "never" {
 				return fmt.Errorf("--color %s: must be auto, always or never", e.color)
 			}
+			e.checked = true
 			return nil
 		},
 	}
@@ -176,7 +179,7 @@ func endPrinted(code exit.Code, err error) error {
 // options of the terminal that is written to.
 func (e *environment) options() render.Options {
 	width, isTerminal := e.terminalWidth()
-	options := render.Options{Width: width, ASCII: e.ascii, Color: isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	options := render.Options{Width: width, ASCII: e.ascii, Completion: e.completion(), Color: isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 	switch e.color {
 	case "always":
 		options.Color = true
@@ -184,6 +187,21 @@ func (e *environment) options() render.Options {
 		options.Color = false
 	}
 	return options
+}
+
+// completion returns what commands to copy need beside their own flags: those that this command was
+// given. Before it is known whether they may be used, it is none.
+func (e *environment) completion() render.Completion {
+	if !e.checked || e.Flags == nil {
+		return render.Completion{}
+	}
+	hub, every := e.KubectlFlags()
+	return render.Completion{OT: e.CommandFlags(), Hub: hub, Any: every, HubNamespace: e.HubNamespace}
+}
+
+// printable returns a message with commands that are complete, and safe to print.
+func (e *environment) printable(text string) string {
+	return render.Printable(e.completion().Complete(text))
 }
 
 // terminalWidth returns the width of the terminal; 0 and false where the output is none.
@@ -201,16 +219,16 @@ func (e *environment) terminalWidth() (int, bool) {
 
 // printNote tells the user something beside the answer, on standard error.
 func (e *environment) printNote(format string, args ...any) {
-	fmt.Fprintln(e.ErrOut, render.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(e.ErrOut, e.printable(fmt.Sprintf(format, args...)))
 }
 
-// askWhether asks a question. It is no wherever nobody can answer.
-func (e *environment) askWhether(question string) (bool, error) {
+// askWhether asks a question about the cluster of a context. It is no wherever nobody can answer.
+func (e *environment) askWhether(context, question string) (bool, error) {
 	file, ok := e.In.(*os.File)
 	if ok && !term.IsTerminal(int(file.Fd())) {
-		return false, errors.New("nobody can be asked here: add -y, or run it in a terminal")
+		return false, errors.New("cannot prompt without a terminal: add -y")
 	}
-	fmt.Fprintf(e.ErrOut, "%s [y/N] ", render.Printable(question))
+	fmt.Fprintf(e.ErrOut, "Context %s: %s [y/N] ", render.Printable(context), e.printable(question))
 	type reply struct {
 		text string
 		err  error

@@ -43,7 +43,39 @@ func (e *environment) checkScope(cmd *cobra.Command) error {
 			return fmt.Errorf("%s does not use --%s: leave it out", cmd.CommandPath(), name)
 		}
 	}
-	return checkEmptyFlags(cmd)
+	if err := checkEmptyFlags(cmd); err != nil {
+		return err
+	}
+	return checkNeededFlags(cmd)
+}
+
+// needsAnnotation of a flag names the flag without which it has no effect.
+const needsAnnotation = "pelotech.ot/needs"
+
+// addNeed declares flags of a command that have no effect without another: checkNeededFlags refuses them
+// there. A pipeline with --timeout would otherwise take what has begun for what is done.
+func addNeed(cmd *cobra.Command, needed string, flags ...string) {
+	for _, name := range flags {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil {
+			flag = cmd.PersistentFlags().Lookup(name)
+		}
+		if flag.Annotations == nil {
+			flag.Annotations = map[string][]string{}
+		}
+		flag.Annotations[needsAnnotation] = []string{needed}
+	}
+}
+
+func checkNeededFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		for _, name := range flag.Annotations[needsAnnotation] {
+			if needed := cmd.Flags().Lookup(name); err == nil && (!needed.Changed || needed.Value.String() == "false") {
+				err = fmt.Errorf("%s --%s has no effect without --%s: add that, or leave it out", cmd.CommandPath(), flag.Name, name)
+			}
+		}
+	})
+	return err
 }
 
 // emptyAnnotation of a flag: its empty value has a meaning that its usage says.

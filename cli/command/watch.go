@@ -163,7 +163,7 @@ func (n *retryNote) reset() { n.last = "" }
 // printChange prints the line of a change, or the whole answer.
 func (e *environment) printChange(view render.View, isFirst bool) error {
 	if s, ok := view.(summarized); ok && e.format.Screen() {
-		_, err := fmt.Fprintln(e.Out, render.Printable(s.Summary()))
+		_, err := fmt.Fprintln(e.Out, e.printable(s.Summary()))
 		return err
 	}
 	if !isFirst {

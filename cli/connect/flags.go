@@ -103,12 +103,9 @@ func extension(context *clientcmdapi.Context, name string) string {
 // hubFlags returns those of kubectl's flags that are given and are about one API server, or about who
 // the caller is there. They are the hub's: a token never goes to another cluster.
 func (f *Flags) hubFlags() (given []string) {
-	for name, text := range map[string]string{
-		"token": value(f.BearerToken), "user": value(f.AuthInfoName), "client-certificate": value(f.CertFile), "client-key": value(f.KeyFile),
-		"server": value(f.APIServer), "certificate-authority": value(f.CAFile), "tls-server-name": value(f.TLSServerName),
-	} {
-		if text != "" {
-			given = append(given, "--"+name)
+	for _, flag := range f.hubFlagValues() {
+		if flag.text != "" {
+			given = append(given, "--"+flag.name)
 		}
 	}
 	if f.Insecure != nil && *f.Insecure {
@@ -116,6 +113,16 @@ func (f *Flags) hubFlags() (given []string) {
 	}
 	slices.Sort(given)
 	return given
+}
+
+type flagValue struct{ name, text string }
+
+// hubFlagValues returns what hubFlags are about.
+func (f *Flags) hubFlagValues() []flagValue {
+	return []flagValue{
+		{"token", value(f.BearerToken)}, {"user", value(f.AuthInfoName)}, {"client-certificate", value(f.CertFile)}, {"client-key", value(f.KeyFile)},
+		{"server", value(f.APIServer)}, {"certificate-authority", value(f.CAFile)}, {"tls-server-name", value(f.TLSServerName)},
+	}
 }
 
 // configOf returns the client configuration of a context, with the flags of kubectl that are about

@@ -11,7 +11,7 @@ type Page struct {
 // block is a part of a page. plain returns its lines for a terminal, markdown for a page.
 type block interface {
 	plain(t terminal) []string
-	markdown() []string
+	markdown(o Options) []string
 }
 
 // Line adds a line of text, which is wrapped at the page's width.
@@ -56,13 +56,13 @@ func (p *Page) Tree(root *Node) { p.blocks = append(p.blocks, root) }
 
 type gap struct{}
 
-func (gap) plain(terminal) []string { return []string{""} }
-func (gap) markdown() []string      { return []string{""} }
+func (gap) plain(terminal) []string   { return []string{""} }
+func (gap) markdown(Options) []string { return []string{""} }
 
 type textBlock struct{ line Line }
 
-func (b textBlock) plain(t terminal) []string { return t.wrap(b.line) }
-func (b textBlock) markdown() []string        { return []string{escape(b.line) + "  "} }
+func (b textBlock) plain(t terminal) []string   { return t.wrap(b.line) }
+func (b textBlock) markdown(o Options) []string { return []string{escape(b.line, o) + "  "} }
 
 type heading struct {
 	title string
@@ -77,10 +77,10 @@ func (h heading) plain(t terminal) []string {
 	return t.wrap(line)
 }
 
-func (h heading) markdown() []string {
-	lines := []string{"### " + escape(Words(h.title)), ""}
+func (h heading) markdown(o Options) []string {
+	lines := []string{"### " + escape(Words(h.title), o), ""}
 	if len(h.after) > 0 {
-		lines = append(lines, escape(h.after)+"  ")
+		lines = append(lines, escape(h.after, o)+"  ")
 	}
 	return lines
 }
@@ -91,6 +91,6 @@ func (c commandBlock) plain(t terminal) []string {
 	return []string{"  " + t.paint(Span{Text: c.command, Style: Strong})}
 }
 
-func (c commandBlock) markdown() []string {
-	return []string{"", "```", printable(c.command), "```", ""}
+func (c commandBlock) markdown(o Options) []string {
+	return []string{"", "```", printable(o.Complete(c.command)), "```", ""}
 }

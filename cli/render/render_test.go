@@ -82,7 +82,7 @@ func TestHostileTexts(t *testing.T) {
 				}
 			}
 		}
-		markdown := render.Markdown(p)
+		markdown := render.Markdown(p, render.Completion{})
 		assert.NotContains(t, markdown, "\x1b")
 		assert.NotContains(t, markdown, "\u202e")
 	})

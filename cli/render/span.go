@@ -154,12 +154,12 @@ func Printable(text string) string {
 }
 
 // text returns what is shown of a span.
-func (s Span) text(ascii bool) string {
-	if ascii && s.ASCII != "" {
+func (s Span) text(o Options) string {
+	if o.ASCII && s.ASCII != "" {
 		return s.ASCII
 	}
-	text := printable(s.Text)
-	if ascii {
+	text := printable(o.Complete(s.Text))
+	if o.ASCII {
 		text = toASCII.Replace(text)
 	}
 	return text
@@ -168,10 +168,10 @@ func (s Span) text(ascii bool) string {
 // toASCII replaces what the screens themselves use; names and messages stay as they are.
 var toASCII = strings.NewReplacer("…", "...", "→", "->", "·", "-", "–", "-", "≤", "<=", "≥", ">=", "×", "x", "▲", "^", "▼", "v", "←", "<-")
 
-func (l Line) text(ascii bool) string {
+func (l Line) text(o Options) string {
 	var b strings.Builder
 	for _, s := range l {
-		b.WriteString(s.text(ascii))
+		b.WriteString(s.text(o))
 	}
 	return b.String()
 }

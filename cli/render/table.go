@@ -135,11 +135,11 @@ func (t *Table) plain(out terminal) []string {
 	return lines
 }
 
-func (t *Table) markdown() []string {
+func (t *Table) markdown(o Options) []string {
 	shown := t.shown()
 	titles, rules := make([]string, 0, len(shown)), make([]string, 0, len(shown))
 	for _, i := range shown {
-		titles = append(titles, escape(Words(t.columns[i].Title)))
+		titles = append(titles, escape(Words(t.columns[i].Title), o))
 		rule := "---"
 		if t.columns[i].Right {
 			rule = "---:"
@@ -150,13 +150,13 @@ func (t *Table) markdown() []string {
 	for _, r := range t.rows {
 		cells := make([]string, 0, len(shown))
 		for n, i := range shown {
-			cell := escape(r.cell(i))
+			cell := escape(r.cell(i), o)
 			switch {
 			case n > 0:
 			case r.command != "":
-				cell = strings.ReplaceAll(codeSpan(printable(r.command)), "|", `\|`)
+				cell = strings.ReplaceAll(codeSpan(printable(o.Complete(r.command))), "|", `\|`)
 			case r.note != nil:
-				cell = escape(r.note)
+				cell = escape(r.note, o)
 			}
 			cells = append(cells, cell)
 		}

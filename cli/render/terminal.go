@@ -13,6 +13,7 @@ type Options struct {
 	Width int
 	Color bool
 	ASCII bool
+	Completion
 }
 
 type terminal struct{ Options }
@@ -39,10 +40,10 @@ func Print(p *Page, options Options) string {
 }
 
 // Markdown returns a page as Markdown, for summaries of pipelines and pull requests.
-func Markdown(p *Page) string {
+func Markdown(p *Page, c Completion) string {
 	var b strings.Builder
 	for _, block := range p.blocks {
-		for _, line := range block.markdown() {
+		for _, line := range block.markdown(Options{Completion: c}) {
 			b.WriteString(line)
 			b.WriteByte('\n')
 		}
@@ -51,7 +52,7 @@ func Markdown(p *Page) string {
 }
 
 func (t terminal) paint(s Span) string {
-	text := s.text(t.ASCII)
+	text := s.text(t.Options)
 	style, ok := styles[s.Style]
 	if !t.Color || !ok || text == "" {
 		return text
@@ -68,7 +69,7 @@ func (t terminal) paintLine(l Line) string {
 }
 
 // width of a line in cells.
-func (t terminal) width(l Line) int { return ansi.StringWidth(l.text(t.ASCII)) }
+func (t terminal) width(l Line) int { return ansi.StringWidth(l.text(t.Options)) }
 
 // wrap breaks a line between words; what follows is indented as the line is, and two cells
 // more. Names are not broken, unless they are wider than the terminal.
@@ -76,12 +77,12 @@ func (t terminal) wrap(l Line) []string {
 	if t.Width <= 0 || t.width(l) <= t.Width {
 		return []string{t.paintLine(l)}
 	}
-	text := l.text(t.ASCII)
+	text := l.text(t.Options)
 	indent := min(len(text)-len(strings.TrimLeft(text, " "))+2, t.Width/2)
 	var lines []string
 	current, used := Line{}, 0
 	for _, word := range t.words(l) {
-		width := ansi.StringWidth(word.text(t.ASCII))
+		width := ansi.StringWidth(word.text(t.Options))
 		if used > 0 && used+width > t.Width {
 			lines = append(lines, t.cut(current))
 			current, used = Line{{Text: strings.Repeat(" ", indent)}}, indent
@@ -98,7 +99,7 @@ func (t terminal) wrap(l Line) []string {
 func (t terminal) words(l Line) []Span {
 	var words []Span
 	for _, s := range l {
-		rest := s.text(t.ASCII)
+		rest := s.text(t.Options)
 		for rest != "" {
 			end := strings.IndexByte(rest, ' ')
 			switch {
@@ -139,10 +140,10 @@ func (t terminal) ellipsis() string {
 var escaper = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "|", `\|`, "<", "&lt;", ">", "&gt;", "[", `\[`, "#", `\#`, "@", "&#64;")
 
 // escape returns a line as Markdown that shows it as it is: texts come from clusters.
-func escape(l Line) string {
+func escape(l Line, o Options) string {
 	var b strings.Builder
 	for _, s := range l {
-		text := escaper.Replace(s.text(false))
+		text := escaper.Replace(s.text(o))
 		if s.Style == Strong && strings.TrimSpace(text) != "" {
 			text = "**" + strings.TrimSpace(text) + "**"
 		}

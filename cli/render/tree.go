@@ -70,9 +70,9 @@ func (t terminal) cut(l Line) string {
 	return t.fit(l, min(t.Width, t.width(l)), false)
 }
 
-func (n *Node) markdown() []string {
+func (n *Node) markdown(o Options) []string {
 	lines := []string{"", "```"}
-	for _, line := range n.plain(terminal{}) {
+	for _, line := range n.plain(terminal{o}) {
 		lines = append(lines, strings.TrimRight(strings.ReplaceAll(line, "```", "'''"), " "))
 	}
 	return append(lines, "```", "")

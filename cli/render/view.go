@@ -89,15 +89,18 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 		if err := encoder.Encode(view); err != nil {
 			return fmt.Errorf("printing %T as JSON: %w", view, err)
 		}
-		text = EscapeControls(b.Bytes())
+		text = EscapeControls(options.CompleteJSON(b.Bytes()))
 	case "yaml":
-		data, err := MarshalYAML(view)
+		data, err := json.Marshal(view)
+		if err != nil {
+			return fmt.Errorf("printing %T as YAML: %w", view, err)
+		}
+		text, err = MarshalYAML(json.RawMessage(options.CompleteJSON(data)))
 		if err != nil {
 			return err
 		}
-		text = data
 	case "jsonpath":
-		data, err := f.evaluate(view)
+		data, err := f.evaluate(view, options)
 		if err != nil {
 			return err
 		}
@@ -114,7 +117,7 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 		page := &Page{Wide: f.kind == "wide"}
 		view.Draw(page)
 		if f.kind == "markdown" {
-			text = []byte(Markdown(page))
+			text = []byte(Markdown(page, options.Completion))
 		} else {
 			text = []byte(Print(page, options))
 		}
@@ -123,13 +126,13 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 	return err
 }
 
-func (f Format) evaluate(view View) ([]byte, error) {
+func (f Format) evaluate(view View, options Options) ([]byte, error) {
 	data, err := json.Marshal(view)
 	if err != nil {
 		return nil, fmt.Errorf("printing %T: %w", view, err)
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
+	if err := json.Unmarshal(options.CompleteJSON(data), &fields); err != nil {
 		return nil, fmt.Errorf("printing %T: %w", view, err)
 	}
 	printer, err := printers.NewJSONPathPrinter(f.template)

@@ -36,7 +36,7 @@ func Golden(t *testing.T, name string, now time.Time, view render.View) {
 	}
 	page := &render.Page{}
 	view.Draw(page)
-	fmt.Fprintf(&all, "--- markdown\n%s", render.Markdown(page))
+	fmt.Fprintf(&all, "--- markdown\n%s", render.Markdown(page, render.Completion{}))
 	CheckNumbers(t, now, view)
 
 	path := filepath.Join("testdata", name+".golden")

@@ -118,7 +118,7 @@ func TestRolloutByCommands(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonAwaitingApproval, progress.Reason)
 
 	result = shared.run(t, 2, "rollout", "approve", name)
-	assert.Contains(t, result.Err, "nobody can be asked here: add -y")
+	assert.Contains(t, result.Err, "cannot prompt without a terminal: add -y")
 	assert.Empty(t, getFleetImage(t, name).Spec.Approvals)
 
 	// Who may not approve is told before anything is tried.

@@ -1,0 +1,43 @@
+package connect_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/cli/connect"
+)
+
+// Commands that are printed reach the cluster that the screen is about, whatever the kubeconfig's
+// current context is where they are pasted.
+func TestCommandFlags(t *testing.T) {
+	t.Setenv("OT_HUB", "")
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: staging\ncontexts:\n- {name: staging, context: {cluster: a}}\n- {name: prod, context: {cluster: b}}\nclusters:\n- {name: a, cluster: {server: 'https://a'}}\n- {name: b, cluster: {server: 'https://b'}}\n"), 0o600))
+	for given, want := range map[string]struct{ ot, hub, every string }{
+		"":                           {},
+		"-n farm":                    {},
+		"--hub prod":                 {ot: "--hub prod", hub: "--context prod"},
+		"--context prod":             {ot: "--context prod", hub: "--context prod"},
+		"--hub-namespace fleet":      {ot: "--hub-namespace fleet"},
+		"--kubeconfig " + path:       {ot: "--kubeconfig " + path, every: "--kubeconfig " + path},
+		"--as anna --as-group leads": {ot: "--as anna --as-group leads", every: "--as anna --as-group leads"},
+		"--server https://c --token secret --user u": {ot: "--user u --server https://c", hub: "--user u --server https://c"},
+		"--hub prod --insecure-skip-tls-verify":      {ot: "--hub prod --insecure-skip-tls-verify", hub: "--context prod --insecure-skip-tls-verify"},
+		"--read-api https://r":                       {ot: "--read-api https://r"},
+	} {
+		t.Setenv("KUBECONFIG", path)
+		flags, set := connect.NewFlags(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.AddFlags(set)
+		require.NoError(t, set.Parse(strings.Fields(given)))
+		hub, every := flags.KubectlFlags()
+		assert.Equal(t, want.ot, strings.Join(flags.CommandFlags(), " "), given)
+		assert.Equal(t, want.hub, strings.Join(hub, " "), given)
+		assert.Equal(t, want.every, strings.Join(every, " "), given)
+	}
+}

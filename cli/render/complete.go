@@ -1,0 +1,71 @@
+package render
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Completion completes the commands within texts by the flags that this command was given: copied
+// without them, they would act on another cluster than the one that the screen is about. All that is
+// printed passes through it, since messages of hub and agent name commands as well.
+type Completion struct {
+	// OT are the flags of kubectl ot.
+	OT []string
+	// Hub and Any are those of kubectl: for commands about the hub, and for all.
+	Hub, Any []string
+	// HubNamespace tells the hub's Secrets and Pods from a member's.
+	HubNamespace string
+}
+
+var (
+	// kubectlCommand is a command with what may follow it on its line. In prose, kubectl alone is none.
+	kubectlCommand = regexp.MustCompile(`\bkubectl (ot|-n|--namespace|--context|annotate|create|delete|describe|get|label|patch|wait) `)
+	// ofHub is a command of kubectl about a kind of the hub.
+	ofHub = regexp.MustCompile(`^(?:\S+ ){1,5}?(?:(?:membercluster|fleetdiskimage|prunereport|imageprune)s?[ /]|label clusters? )`)
+)
+
+// Complete returns a text whose commands have the flags.
+func (c Completion) Complete(text string) string { return c.complete(text, strings.Join) }
+
+// CompleteJSON does so within the texts of JSON.
+func (c Completion) CompleteJSON(data []byte) []byte {
+	return []byte(c.complete(string(data), func(flags []string, separator string) string {
+		quoted, err := json.Marshal(strings.Join(flags, separator))
+		if err != nil {
+			panic(err) // of a string: a mistake of this program
+		}
+		return string(quoted[1 : len(quoted)-1])
+	}))
+}
+
+func (c Completion) complete(text string, join func([]string, string) string) string {
+	if len(c.OT) == 0 && len(c.Hub) == 0 && len(c.Any) == 0 {
+		return text
+	}
+	var b strings.Builder
+	for {
+		at := kubectlCommand.FindStringSubmatchIndex(text)
+		if at == nil {
+			return b.String() + text
+		}
+		rest, flags := text[at[2]:], c.Any
+		b.WriteString(text[:at[2]])
+		switch {
+		case strings.HasPrefix(rest, "ot "):
+			b.WriteString("ot ")
+			rest, flags = rest[len("ot "):], c.OT
+		case !strings.HasPrefix(rest, "--context ") && c.isOfHub(rest):
+			flags = append(slices.Clone(c.Any), c.Hub...)
+		}
+		if added := join(flags, " "); added != "" && !strings.HasPrefix(rest, added) {
+			b.WriteString(added + " ")
+		}
+		text = rest
+	}
+}
+
+func (c Completion) isOfHub(command string) bool {
+	return ofHub.MatchString(command) || strings.HasPrefix(command, "-n "+c.HubNamespace+" ") || strings.HasPrefix(command, "--namespace "+c.HubNamespace+" ")
+}

@@ -52,11 +52,15 @@ each, until --timeout.`,
 	addNeed(cmd, "watch", "timeout")
 	runWith := func(gather eventGatherer) func(*cobra.Command, []string) error {
 		return e.run(func(ctx context.Context, args []string) error {
-			read, err := gather(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return e.showEvents(ctx, args[0], limit, timeout, read)
+			var read eventReader
+			return e.showEvents(ctx, args[0], limit, timeout, func(ctx context.Context) (_ []events.Source, _ []string, err error) {
+				if read == nil {
+					if read, err = gather(ctx, args[0]); err != nil {
+						return nil, nil, err
+					}
+				}
+				return read(ctx)
+			})
 		})
 	}
 	cmd.RunE = runWith(e.gatherEventsByName)
@@ -70,24 +74,28 @@ each, until --timeout.`,
 	return cmd
 }
 
-// showEvents shows events once, or as a stream of lines.
+// showEvents shows events once, or as a stream of lines until the timeout.
 func (e *environment) showEvents(ctx context.Context, of string, limit int, timeout time.Duration, read eventReader) error {
-	poll := func(ctx context.Context) (*events.Events, error) {
+	if e.watching {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	once := func(ctx context.Context) (*events.Events, error) {
 		sources, unread, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return events.New(e.now(), of, limit, unread, sources...), nil
 	}
+	poll := func(ctx context.Context) (*events.Events, error) { return within(ctx, once) }
 	v, err := poll(ctx)
 	if err != nil {
-		return err
+		return notWithin(ctx, timeout, err)
 	}
 	if !e.watching {
 		return e.show(v, v.ExitCode())
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	stream, printed, note, notedUnread := &events.Stream{}, 0, retryNote{e: e}, []string(nil)
 	for {
 		if err == nil {

@@ -63,11 +63,13 @@ accepts.`,
 		if err != nil {
 			return err
 		}
-		report, err := e.createReport(ctx, hub, args, f)
+		waiting, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		report, err := within(waiting, func(ctx context.Context) (*v1alpha1.PruneReport, error) { return e.createReport(ctx, hub, args, f) })
 		if err != nil {
-			return err
+			return notWithin(waiting, timeout, err)
 		}
-		view, err := e.awaitReport(ctx, hub, report.Name, timeout)
+		view, err := e.awaitReport(waiting, hub, report.Name, timeout)
 		if err != nil {
 			return err
 		}
@@ -114,8 +116,10 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 	defer cancel()
 	lastNote := ""
 	for {
-		report := &v1alpha1.PruneReport{}
-		err := hub.Client.Get(waiting, client.ObjectKey{Name: name}, report)
+		report, err := within(waiting, func(ctx context.Context) (*v1alpha1.PruneReport, error) {
+			report := &v1alpha1.PruneReport{}
+			return report, hub.Client.Get(ctx, client.ObjectKey{Name: name}, report)
+		})
 		var view *prune.Review
 		switch {
 		case waiting.Err() != nil:
@@ -139,8 +143,8 @@ func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, nam
 		}
 		select {
 		case <-waiting.Done():
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
+			if !errors.Is(waiting.Err(), context.DeadlineExceeded) {
+				return nil, waiting.Err()
 			}
 			return nil, exit.Because(exit.NotYet, fmt.Errorf("PruneReport %s is not complete within %s: %s", name, timeout, lastNote))
 		case <-time.After(watchInterval):

@@ -10,16 +10,23 @@ import (
 // askReadAPI asks the hub's read API for what a screen can do without. Where it is not open
 // to the caller, unread says so and err is nil.
 func (e *environment) askReadAPI(ctx context.Context, hub *connect.Cluster, ask func(*connect.ReadAPI) error) (unread string, err error) {
-	if e.api == nil {
-		e.api, err = e.OpenReadAPI(ctx, hub)
+	for isNew := false; ; {
+		if e.api == nil {
+			isNew = true
+			e.api, err = e.OpenReadAPI(ctx, hub)
+		}
+		if err == nil {
+			err = ask(e.api)
+		}
+		if err == nil || ctx.Err() != nil {
+			return "", err
+		}
+		e.closeReadAPI() // the replica may be gone, or the token at its end: look for the elected one
+		if isNew {
+			break
+		}
+		err = nil
 	}
-	if err == nil {
-		err = ask(e.api)
-	}
-	if err == nil || ctx.Err() != nil {
-		return "", err
-	}
-	e.closeReadAPI() // the replica may be gone: look for the elected one next time
 	return fmt.Sprintf("From the hub's kinds alone, without its read API: %v", err), nil
 }
 

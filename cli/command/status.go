@@ -18,7 +18,7 @@ func (e *environment) newFleetCommand() *cobra.Command {
 }
 
 func (e *environment) newStatusCommand(path string) *cobra.Command {
-	selector := ""
+	selector, namesAll := "", false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "How the fleet is, what moves, what needs a person, what can go",
@@ -29,6 +29,7 @@ func (e *environment) newStatusCommand(path string) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown and all others are well")
+	cmd.Flags().BoolVarP(&namesAll, "verbose", "v", false, "name all clusters, rollouts and failed images, however many")
 	e.addWatchFlag(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		hub, err := e.ConnectHub()
@@ -40,6 +41,7 @@ func (e *environment) newStatusCommand(path string) *cobra.Command {
 			if err != nil {
 				return watchState{}, err
 			}
+			snapshot.NamesAll = namesAll
 			st := status.New(snapshot)
 			return watchState{view: st, code: st.ExitCode(e.allowUnknown)}, nil
 		}

@@ -22,8 +22,8 @@ type watchState struct {
 	end  bool
 }
 
-// summarized is a View that says in one line what has changed, where lines are printed
-// rather than screens.
+// summarized is a View that says in one line, without the time of day, what has changed, where lines
+// are printed rather than screens.
 type summarized interface{ Summary() string }
 
 // pollFunc reads the state that is shown.
@@ -56,16 +56,22 @@ func (e *environment) watch(ctx context.Context, timeout time.Duration, poll pol
 	unbounded := poll
 	poll = func(ctx context.Context) (watchState, error) { return within(ctx, unbounded) }
 	first, err := poll(ctx)
-	switch {
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", timeout, err))
-	case err != nil:
-		return err
+	if err != nil {
+		return notWithin(ctx, timeout, err)
 	}
 	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
 		return e.watchScreen(ctx, first, poll)
 	}
 	return e.watchLines(ctx, first, poll)
+}
+
+// notWithin returns an error of what ended before its first answer: that of the timeout, where it
+// ended ctx.
+func notWithin(ctx context.Context, timeout time.Duration, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", timeout, err))
+	}
+	return err
 }
 
 // withinGrace is how long what ends with its context may take to do so.
@@ -112,12 +118,12 @@ func ended(ctx context.Context, last watchState) error {
 func (e *environment) watchLines(ctx context.Context, next watchState, poll pollFunc) error {
 	shown, note := "", retryNote{e: e}
 	for {
-		content, err := contentOf(next.view)
+		content, err := e.contentOf(next.view)
 		if err != nil {
 			return err
 		}
 		if content != shown {
-			err := e.printChange(next.view, shown == "")
+			err := e.printChange(next.view, content, shown == "")
 			switch {
 			case err != nil && next.end:
 				return endPrinted(next.code, err)
@@ -160,10 +166,10 @@ func (n *retryNote) print(ctx context.Context, err error) {
 
 func (n *retryNote) reset() { n.last = "" }
 
-// printChange prints the line of a change, or the whole answer.
-func (e *environment) printChange(view render.View, isFirst bool) error {
-	if s, ok := view.(summarized); ok && e.format.Screen() {
-		_, err := fmt.Fprintln(e.Out, e.printable(s.Summary()))
+// printChange prints the line of a change, which is content, or the whole answer.
+func (e *environment) printChange(view render.View, content string, isFirst bool) error {
+	if _, ok := view.(summarized); ok && e.format.Screen() {
+		_, err := fmt.Fprintln(e.Out, e.printable(e.now().Format(time.TimeOnly)+"  "+content))
 		return err
 	}
 	if !isFirst {
@@ -174,9 +180,12 @@ func (e *environment) printChange(view render.View, isFirst bool) error {
 	return e.format.Write(e.Out, view, e.options())
 }
 
-// contentOf returns what a view says apart from when it was observed: a time that passes is
-// no change.
-func contentOf(view render.View) (string, error) {
+// contentOf returns what is printed of a view, apart from when it was observed: a time that passes is
+// no change, nor is what a line does not say.
+func (e *environment) contentOf(view render.View) (string, error) {
+	if s, ok := view.(summarized); ok && e.format.Screen() {
+		return s.Summary(), nil
+	}
 	data, err := json.Marshal(view)
 	if err != nil {
 		return "", fmt.Errorf("comparing %T: %w", view, err)

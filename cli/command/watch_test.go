@@ -105,3 +105,55 @@ func TestTimeoutOfAPIServersThatHang(t *testing.T) {
 		require.ErrorContains(t, err, "not within 5s: context hub: too late")
 	})
 }
+
+// TestTimeoutOfEventsOfAPIServersThatHang: neither who it is of, nor a later read, outlasts --timeout.
+func TestTimeoutOfEventsOfAPIServersThatHang(t *testing.T) {
+	for name, hangs := range map[string]int{"at first": 1, "later": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, _, _ := newTestEnvironment("")
+				e.watching = true
+				begun, released, reads := time.Now(), make(chan struct{}), 0
+				defer close(released)
+				err := e.showEvents(t.Context(), "ubuntu", 0, 5*time.Second, func(context.Context) ([]events.Source, []string, error) {
+					if reads++; reads == hangs {
+						<-released
+					}
+					return nil, nil, nil
+				})
+				assert.Equal(t, exit.NotYet, exit.CodeOf(err))
+				assert.Equal(t, 5*time.Second+withinGrace, time.Since(begun))
+			})
+		})
+	}
+}
+
+// summary is a View with more in its JSON than in its line.
+type summary struct {
+	Line  string `json:"line"`
+	Trend int    `json:"trend"`
+}
+
+func (s summary) Draw(p *render.Page) { p.Line(render.Text("%s", s.Line)) }
+func (s summary) Summary() string     { return s.Line }
+
+// TestWatchedLinesChange: a line is printed once, whatever changes that it does not say.
+func TestWatchedLinesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, out, _ := newTestEnvironment("")
+		e.now = time.Now
+		polled := []summary{{"a", 1}, {"a", 2}, {"b", 2}, {"b", 3}, {"a", 3}}
+		n := 0
+		require.NoError(t, e.watch(t.Context(), 0, func(context.Context) (watchState, error) {
+			n++
+			return watchState{view: polled[n-1], end: n == len(polled)}, nil
+		}))
+		at := time.Now().Add(-time.Duration(len(polled)-1) * watchInterval)
+		want := ""
+		for i, line := range map[int]string{0: "a", 2: "b", 4: "a"} {
+			assert.Contains(t, out.String(), at.Add(time.Duration(i)*watchInterval).Format(time.TimeOnly)+"  "+line+"\n")
+			want += line
+		}
+		assert.Equal(t, len(want), bytes.Count(out.Bytes(), []byte("\n")), out.String())
+	})
+}

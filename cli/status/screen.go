@@ -21,6 +21,9 @@ func (st *Status) Draw(p *render.Page) {
 		p.Command(st.Command)
 	} else {
 		p.Line(st.clusterLine()...)
+		if st.leavesOutNames() {
+			p.Line(render.Dim("  -v names all of them"))
+		}
 	}
 	if st.PolicyProblem != "" {
 		p.Lines(append(render.Line{render.Text("  ")}, render.Failed.With("the policy is not in force: %s", st.PolicyProblem)...))
@@ -55,8 +58,13 @@ func (st *Status) Summary() string {
 			held++
 		}
 	}
-	return fmt.Sprintf("%s FLEET %s: %d of %s ready, %d of %d slots, %d queued, %d of %s done, %d held, %s failed", st.ObservedAt.Format(time.TimeOnly), st.Hub,
-		st.Clusters.Ready, render.Count(st.Clusters.Total, "cluster"), st.Slots.Used, st.Slots.Budget, st.Slots.Queued,
+	clusters := fmt.Sprintf("%d of %s ready", st.Clusters.Ready, render.Count(st.Clusters.Total, "cluster"))
+	for _, group := range st.clusterGroups() {
+		if len(group.clusters) > 0 {
+			clusters += fmt.Sprintf(", %d %s", len(group.clusters), group.word)
+		}
+	}
+	return fmt.Sprintf("FLEET %s: %s, %s, %d queued, %d of %s done, %d held, %s failed", st.Hub, clusters, st.Slots.text(), st.Slots.Queued,
 		st.RolloutsDone, render.Count(len(st.Rollouts), "rollout"), held, render.Count(st.FailedTotal, "image"))
 }
 
@@ -67,20 +75,30 @@ func unknownClusters(n int32) string {
 	return ", " + render.Count(n, "cluster") + " unknown"
 }
 
-func (st *Status) clusterLine() render.Line {
-	line := render.Line{render.Text("  ")}
-	line = append(line, render.Done.With("%d ready", st.Clusters.Ready)...)
-	for _, group := range []struct {
-		sign     render.Sign
-		word     string
-		clusters []Cluster
-	}{
+type clusterGroup struct {
+	sign     render.Sign
+	word     string
+	clusters []Cluster
+}
+
+func (st *Status) clusterGroups() []clusterGroup {
+	return []clusterGroup{
 		{render.Failed, "not ready", st.Clusters.NotReady},
 		{render.Failed, "failing", st.Clusters.Failing},
 		{render.Attention, "silent", st.Clusters.Silent},
 		{render.Attention, "in quarantine", st.Clusters.Quarantined},
 		{render.Unknown, "never reported", st.Clusters.Unknown},
-	} {
+	}
+}
+
+func (st *Status) leavesOutNames() bool {
+	return !st.namesAll && slices.ContainsFunc(st.clusterGroups(), func(g clusterGroup) bool { return len(g.clusters) > maxNamed })
+}
+
+func (st *Status) clusterLine() render.Line {
+	line := render.Line{render.Text("  ")}
+	line = append(line, render.Done.With("%d ready", st.Clusters.Ready)...)
+	for _, group := range st.clusterGroups() {
 		if len(group.clusters) == 0 {
 			continue
 		}
@@ -94,7 +112,7 @@ func (st *Status) clusterLine() render.Line {
 func (st *Status) nameClusters(clusters []Cluster) string {
 	text := ""
 	for i, c := range clusters {
-		if i == maxNamed {
+		if i == maxNamed && !st.namesAll {
 			return text + " …"
 		}
 		if i > 0 {
@@ -108,14 +126,40 @@ func (st *Status) nameClusters(clusters []Cluster) string {
 	return text
 }
 
-func (st *Status) drawSlots(p *render.Page) {
-	share := 0.0
-	if st.Slots.Budget > 0 {
-		share = float64(st.Slots.Used) / float64(st.Slots.Budget)
+// text says how many slots are used, in the words of the dashboard's page of the fleet: of the fleet's
+// limit where that is known, else of what the clusters may use.
+func (s Slots) text() string {
+	atLeast := ""
+	if s.UsedAtLeast {
+		atLeast = "at least "
 	}
-	line := render.Line{render.Text("%d of %d slots  ", st.Slots.Used, st.Slots.Budget), render.Bar(share, 20), render.Text("   %d queued", st.Slots.Queued)}
-	if st.Slots.Held != nil {
-		line = append(line, render.Text("   %d reserved in the fleet's budget", *st.Slots.Held))
+	switch {
+	case s.Limit != nil && s.Held != nil:
+		return fmt.Sprintf("%s%d of %d slots of the fleet used, %d taken", atLeast, s.Used, *s.Limit, max(s.Used, *s.Held))
+	case s.Limit != nil:
+		return fmt.Sprintf("%s%d of %d slots of the fleet used", atLeast, s.Used, *s.Limit)
+	case s.Held != nil:
+		return fmt.Sprintf("%d of %d slots of the clusters used, %d taken in the fleet's budget", s.Used, s.Budget, *s.Held)
+	default:
+		return fmt.Sprintf("%d of %d slots of the clusters used", s.Used, s.Budget)
+	}
+}
+
+func (s Slots) share() float64 {
+	limit := int64(s.Budget)
+	if s.Limit != nil {
+		limit = *s.Limit
+	}
+	if limit == 0 {
+		return 0
+	}
+	return float64(s.Used) / float64(limit)
+}
+
+func (st *Status) drawSlots(p *render.Page) {
+	line := render.Line{render.Text("%s  ", st.Slots.text()), render.Bar(st.Slots.share(), 20), render.Text("   %d queued", st.Slots.Queued)}
+	if reserved := st.Slots.Reserved; reserved != nil && *reserved > 0 {
+		line = append(line, render.Text("   %d reserved for silent clusters", *reserved))
 	}
 	p.Section("TRANSFERS", line...)
 	if len(st.Sources) == 0 {
@@ -160,7 +204,7 @@ func (st *Status) drawRollouts(p *render.Page) {
 		render.Column{Title: "FAIL", Right: true}, render.Column{Title: "WAIT", Right: true, Drop: 1}, render.Column{Title: "DONE BY", Drop: 4},
 	)
 	for i, r := range shown {
-		if i == maxRollouts {
+		if i == maxRollouts && !st.namesAll {
 			t.AddNote(render.Text("… and more:"))
 			t.Command("kubectl ot get rollouts")
 			break
@@ -220,7 +264,7 @@ func (st *Status) drawFailed(p *render.Page) {
 	p.Section("FAILED IMAGES", render.Text("%d", st.FailedTotal))
 	t := p.Table(render.Column{Title: "CLUSTER"}, render.Column{Title: "IMAGE", Elastic: true, Min: 10}, render.Column{Title: "REASON"}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
 	for i, f := range st.Failed {
-		if i == maxFailed {
+		if i == maxFailed && !st.namesAll {
 			t.AddNote(render.Text("… and more:"))
 			t.Command("kubectl ot get images --failing")
 			break

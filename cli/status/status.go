@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/shellword"
@@ -29,6 +30,8 @@ type Snapshot struct {
 	Summary *readapi.Summary
 	// Selected: not all clusters are in Members; those of Summary are.
 	Selected bool
+	// NamesAll: the screen names all clusters, rollouts and failed images.
+	NamesAll bool
 	Unread   string
 }
 
@@ -39,7 +42,7 @@ type Status struct {
 	Hub        string      `json:"hub"`
 	// Clusters by how they are; each is counted once.
 	Clusters Clusters `json:"clusters"`
-	// Slots of all clusters that report.
+	// Slots of the fleet, or of all clusters that report.
 	Slots Slots `json:"slots"`
 	// Sources are the groups of sources; absent where the read API could not be asked.
 	Sources []Source `json:"sources,omitempty"`
@@ -63,6 +66,8 @@ type Status struct {
 	Command string `json:"command,omitempty"`
 
 	now time.Time
+	// namesAll: the screen leaves nothing out.
+	namesAll bool
 }
 
 // Clusters counts clusters, and names those that are not well.
@@ -88,9 +93,14 @@ type Slots struct {
 	Used   int32 `json:"used"`
 	Budget int32 `json:"budget"`
 	Queued int32 `json:"queued"`
-	// Held is what a budget of the whole fleet reserves for clusters, silent ones included;
-	// absent without such a budget.
-	Held *int32 `json:"held,omitempty"`
+	// Limit is the fleet's; with it Used is of the whole fleet. Absent where there is none, or where the
+	// read API could not be asked.
+	Limit       *int64 `json:"limit,omitempty"`
+	UsedAtLeast bool   `json:"usedAtLeast,omitempty"`
+	// Held is what the fleet's budget counts as taken, and Reserved what of it silent clusters may be
+	// using. Both are absent without such a budget.
+	Held     *int32 `json:"held,omitempty"`
+	Reserved *int64 `json:"reserved,omitempty"`
 }
 
 // Source is a group of sources and what is downloaded from it.
@@ -144,7 +154,7 @@ type Prunable struct {
 
 // New decides what the screen says.
 func New(s Snapshot) *Status {
-	st := &Status{Envelope: render.NewEnvelope("Status"), ObservedAt: metav1.NewTime(s.Now), Hub: s.Hub, Rollouts: []Rollout{}, Failed: []FailedImage{}, now: s.Now}
+	st := &Status{Envelope: render.NewEnvelope("Status"), ObservedAt: metav1.NewTime(s.Now), Hub: s.Hub, Rollouts: []Rollout{}, Failed: []FailedImage{}, now: s.Now, namesAll: s.NamesAll}
 	slices.SortFunc(s.Members, func(a, b v1alpha1.MemberCluster) int { return strings.Compare(a.Name, b.Name) })
 	for i := range s.Members {
 		st.addMember(&s.Members[i])
@@ -226,6 +236,12 @@ func (st *Status) addSummary(s *readapi.Summary, selected bool) {
 	}
 	if selected {
 		return // its transfers are of all clusters
+	}
+	if fleet := s.Transfers.Fleet; fleet.Limit != nil {
+		st.Slots.Used, st.Slots.UsedAtLeast, st.Slots.Limit, st.Slots.Reserved = int32(fleet.Used), fleet.UsedAtLeast, fleet.Limit, fleet.Reserved
+		if fleet.Held != nil {
+			st.Slots.Held = ptr.To(int32(*fleet.Held))
+		}
 	}
 	for _, b := range s.Transfers.Sources {
 		st.Sources = append(st.Sources, Source{

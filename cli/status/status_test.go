@@ -87,6 +87,8 @@ func TestScreens(t *testing.T) {
 		}},
 	}
 	rendertest.Golden(t, "burning", now, status.New(burning))
+	burning.Summary.Transfers.Fleet = readapi.TransferBudget{Limit: ptr.To[int64](20), Used: 8, Held: ptr.To[int64](12), Reserved: ptr.To[int64](1)}
+	rendertest.Golden(t, "fleet-limit", now, status.New(burning))
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
@@ -104,6 +106,12 @@ func TestScreens(t *testing.T) {
 		well.Images = append(well.Images, rollout(fmt.Sprintf("image-%d", i), "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency}))
 	}
 	rendertest.Golden(t, "many-rollouts", now, status.New(well))
+	for i := range 5 {
+		well.Members = append(well.Members, member(fmt.Sprintf("edge-%d", i), silent))
+	}
+	rendertest.Golden(t, "many-names", now, status.New(well))
+	well.NamesAll = true
+	rendertest.Golden(t, "all-names", now, status.New(well))
 }
 
 // A member names its images: what a person copies is one word of a shell.

@@ -39,7 +39,7 @@ func (t *Top) Draw(p *render.Page) {
 }
 
 func (t *Top) totalsLine() render.Line {
-	line := render.Line{render.Bold("FLEET"), render.Text("  %d/%d slots · %s · %d queued", t.Totals.Slots, t.Totals.Budget, render.Rate(t.Totals.BytesPerSecond), t.Totals.Queued)}
+	line := render.Line{render.Bold("FLEET"), render.Text("  %d/%d slots of the clusters · %s · %d queued", t.Totals.Slots, t.Totals.Budget, render.Rate(t.Totals.BytesPerSecond), t.Totals.Queued)}
 	if at := t.Totals.NextFreeAt; at != nil && t.Totals.Slots > 0 {
 		if at.After(t.now) {
 			line = append(line, render.Text(" · next free slot in ~%s", render.Duration(at.Sub(t.now))))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,9 +58,48 @@ func (e *environment) addCompletion(root *cobra.Command) {
 	for _, flag := range []string{"hub", "member-context", "context"} {
 		register(root, flag, e.completeContexts)
 	}
+	noFiles := func(of *cobra.Command) func(*pflag.Flag) {
+		return func(flag *pflag.Flag) {
+			if !slices.Contains(fileFlags, flag.Name) {
+				register(of, flag.Name, cobra.NoFileCompletions)
+			}
+		}
+	}
 	for _, cmd := range allCommands(root) {
 		register(cmd, "member", e.completeContexts)
+		register(cmd, "clusters", e.completeClusters)
+		for flag, words := range flagWords {
+			if of, known := words[cmd.Name()]; known {
+				register(cmd, flag, cobra.FixedCompletions(of, cobra.ShellCompDirectiveNoFileComp))
+			}
+		}
+		cmd.LocalNonPersistentFlags().VisitAll(noFiles(cmd))
 	}
+	root.PersistentFlags().VisitAll(noFiles(root))
+}
+
+// fileFlags take the name of a file or folder.
+var fileFlags = []string{"filename", "file", "kubeconfig", "cache-dir", "certificate-authority", "client-certificate", "client-key", "dir", "output", "output-file"}
+
+// flagWords are the words that a flag of a command takes.
+var flagWords = map[string]map[string][]cobra.Completion{
+	"type":    {"publish": {"http", "s3", "gcs", "registry", "blank"}},
+	"dry-run": {"publish": {"client", "server"}},
+	"for":     {"wait": {"ready", "finished", "wave=", "in="}},
+	"by":      {"review": {"image", "cluster", "age"}},
+}
+
+// completeClusters completes the last of several names of clusters.
+func (e *environment) completeClusters(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	before, last := "", typed
+	if at := strings.LastIndexByte(typed, ','); at >= 0 {
+		before, last = typed[:at+1], typed[at+1:]
+	}
+	names, directive := e.completeKind(clusterKind)(cmd, nil, last)
+	for i := range names {
+		names[i] = before + names[i]
+	}
+	return names, directive
 }
 
 func allCommands(cmd *cobra.Command) (all []*cobra.Command) {
@@ -128,7 +168,9 @@ func (e *environment) completeKind(kinds ...nameKind) cobra.CompletionFunc {
 		var names []string
 		for _, kind := range kinds {
 			some, err := e.listNames(ctx, kind)
-			if err != nil && kind == imageKind { // on the hub, images are those of the fleet
+			if err != nil && kind == imageKind && e.cluster != "" && !e.live {
+				some, err = e.listReportedNames(ctx)
+			} else if err != nil && kind == imageKind && e.cluster == "" { // on the hub, images are those of the fleet
 				some, err = e.listNames(ctx, fleetImageKind)
 			}
 			if err != nil {
@@ -174,6 +216,34 @@ func (e *environment) listNames(ctx context.Context, kind nameKind) (names []str
 		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
+}
+
+// listReportedNames lists the names of the images that --cluster has reported, of the namespace in which
+// a command looks for them.
+func (e *environment) listReportedNames(ctx context.Context) (names []string, err error) {
+	hub, err := e.ConnectHub()
+	if err != nil {
+		return nil, err
+	}
+	api, err := e.OpenReadAPI(ctx, hub)
+	if err != nil {
+		return nil, err
+	}
+	defer api.Close()
+	for page := ""; ; {
+		answer, err := api.MemberImages(ctx, e.cluster, page)
+		if err != nil {
+			return nil, err
+		}
+		for i := range answer.Images {
+			if answer.Images[i].Namespace == hub.Namespace {
+				names = append(names, answer.Images[i].Name)
+			}
+		}
+		if page = answer.Next; page == "" || len(names) >= maxCompletions {
+			return names, nil
+		}
+	}
 }
 
 func (e *environment) completeContexts(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {

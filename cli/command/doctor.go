@@ -9,7 +9,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/cli/doctor"
 	"github.com/pelotech/ot-fleet/cli/doctor/gather"
-	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/join"
 )
 
@@ -24,7 +23,8 @@ func (e *environment) newDoctorCommand() *cobra.Command {
 		Short: "Whether a cluster has what images and machines need, and how to mend it",
 		Long: `doctor checks a cluster: its versions, CDI, storage, quotas, KubeVirt, the agent and the
 Secrets of sources. With --member-context, or --live, it reads the cluster; with --cluster
-alone it takes what the hub knows of it. It writes nothing, but for --probe.
+alone it takes what the hub knows of it. It writes nothing, but for --probe. -o junit is for the
+test reporters of pipelines.
 
 Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 		Example: `  kubectl ot doctor --member-context frankfurt
@@ -63,13 +63,10 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 			return e.show(report, report.ExitCode())
 		}
 		text, err := report.JUnit()
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = e.Out.Write(text)
 		}
-		if _, err := e.Out.Write(text); err != nil {
-			return err
-		}
-		return exit.With(report.ExitCode())
+		return endPrinted(report.ExitCode(), err)
 	})
 	return cmd
 }

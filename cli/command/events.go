@@ -48,7 +48,7 @@ each, until --timeout.`,
 	flags := cmd.PersistentFlags()
 	flags.IntVar(&limit, "limit", defaultEventLimit, "how many, the newest; 0 shows all")
 	flags.BoolVarP(&e.watching, "watch", "w", false, "go on, one line for each")
-	flags.DurationVar(&timeout, "timeout", 6*time.Hour, "with -w, how long to go on; exit code 3 after it")
+	addDuration(flags, &timeout, "timeout", 6*time.Hour, "with -w, how long to go on; exit code 3 after it")
 	addNeed(cmd, "watch", "timeout")
 	runWith := func(gather eventGatherer) func(*cobra.Command, []string) error {
 		return e.run(func(ctx context.Context, args []string) error {

@@ -1,10 +1,12 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // groupAnnotation marks commands that only lead to others.
@@ -35,6 +37,12 @@ func finishCommands(root *cobra.Command) {
 		}
 	}
 	refuseUnknownTopics(root)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if errors.Is(err, pflag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+	})
 }
 
 // refuseUnknownCommands has a group print its help, and refuse what is none of its commands. Without

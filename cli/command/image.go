@@ -47,7 +47,7 @@ has to correct something; 3 not by --timeout; 4 it waits for an approval or is p
 		Example: "  kubectl ot image wait ubuntu --for wave=canary --timeout 2h",
 		Args:    cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&goal, "for", rollout.GoalReady, "ready, finished (also a rollout that a person has to correct goes on until then), wave=NAME or in=CLUSTER")
+	cmd.Flags().StringVar(&goal, "for", rollout.GoalReady, "ready, finished (waits also while the rollout is Stalled), wave=NAME or in=CLUSTER")
 	e.addWaitFlags(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		parsed, err := rollout.ParseGoal(goal)

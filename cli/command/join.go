@@ -335,7 +335,7 @@ func (e *environment) explainTokenFile(ctx context.Context, request join.Request
 	if err != nil {
 		return fmt.Errorf("the join token of the hub cannot be read: %w. Ask for another: %s", err, join.NewTokenCommand(request.Name))
 	}
-	e.printNote("%s is good once, and for an hour by default: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
+	e.printNote("%s works once and expires, by default after an hour: the agent connects in pull mode to %s, which is pull.apiURL of chart ot-hub", request.Output, access.Server)
 	e.printNote("in the cluster: %s", shellword.FormatCommand("helm install ot-agent charts/ot-agent --namespace %s --create-namespace --set image.tag=<version> --set-file hub.join.kubeconfig=%s", x.AgentNamespace, request.Output))
 	member, err := execute.ReadHub(ctx, x.Hub, x.Namespace, request.Name)
 	if err == nil && member.Member != nil && member.Member.Spec.Connection.Pull != nil && !member.Member.Spec.Connection.Pull.AutoAccept {

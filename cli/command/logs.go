@@ -37,7 +37,7 @@ ends with exit code 1.`,
 	useScopeFlags(cmd, scopeFlags...)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the importer ends")
 	cmd.Flags().Int64Var(&tail, "tail", 0, "the last lines only; 0 prints all")
-	cmd.Flags().DurationVar(&since, "since", 0, "lines of this time only, as 10m")
+	addDuration(cmd.Flags(), &since, "since", 0, "lines of this time only, as 10m")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		member, err := e.ConnectMember(e.cluster)
 		if err != nil {

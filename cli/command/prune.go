@@ -47,16 +47,16 @@ accepts.`,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&f.unreferencedFor, "unreferenced-for", 0, "images that no machine has referenced for so long")
+	addDuration(flags, &f.unreferencedFor, "unreferenced-for", 0, "images that no machine has referenced for so long")
 	flags.StringSliceVar(&f.images, "images", nil, "names of images; * stands for any characters. Default: all")
 	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces of images in the clusters. Default: all")
 	flags.StringVarP(&f.selector, "selector", "l", "", "clusters by their labels, as in region=nordics. Default: all")
 	flags.StringSliceVar(&f.clusters, "clusters", nil, "clusters by their names. Default: all")
-	flags.DurationVar(&f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
+	addDuration(flags, &f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
 	flags.StringVar(&f.schedule, "schedule", "", "make a report at these times, as in '0 6 * * 1', rather than one now")
 	flags.StringVar(&f.timeZone, "time-zone", "", "time zone of --schedule. Default: UTC")
 	addNeed(cmd, "schedule", "time-zone")
-	flags.DurationVar(&timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
+	addDuration(flags, &timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
 	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
@@ -192,7 +192,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it ends")
+	addDuration(cmd.Flags(), &timeout, "timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it ends")
 	addNeed(cmd, "watch", "timeout")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()

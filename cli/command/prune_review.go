@@ -108,8 +108,8 @@ func (e *environment) newPruneApproveCommand() *cobra.Command {
 	flags.StringVar(&digest, "digest", "", "digest of the report that was reviewed; another one is refused")
 	flags.BoolVarP(&yes, "yes", "y", false, "do not ask; needs --digest")
 	flags.StringVar(&p.Name, "name", "", "name of the ImagePrune. Default: the report's")
-	flags.DurationVar(&undoWindow, "undo-window", undoWindow, "how long each image serves on, and the prune can be taken back")
-	flags.DurationVar(&deadline, "deadline", deadline, "how long to wait for clusters beyond --undo-window")
+	addDuration(flags, &undoWindow, "undo-window", undoWindow, "how long each image serves on, and the prune can be taken back")
+	addDuration(flags, &deadline, "deadline", deadline, "how long to wait for clusters beyond --undo-window")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		if yes && digest == "" {
 			return fmt.Errorf("-y needs --digest of the report that was reviewed: %s prints it", shellword.FormatCommand("kubectl ot prune review %s", args[0]))

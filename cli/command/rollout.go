@@ -211,7 +211,7 @@ func (e *environment) newPauseCommand(pause bool) *cobra.Command {
 	reason, force := "", false
 	cmd := &cobra.Command{Use: "resume NAME", Short: "Let a paused rollout go on", Example: "  kubectl ot rollout resume ubuntu", Args: cobra.ExactArgs(1)}
 	if pause {
-		cmd.Use, cmd.Short = "pause NAME [-m REASON]", "Start no more clusters; those in progress go on to their end"
+		cmd.Use, cmd.Short = "pause NAME [-m REASON]", "Start no more clusters; clusters in progress will finish"
 		cmd.Example = "  kubectl ot rollout pause ubuntu -m 'the guests lose their clock'"
 		cmd.Flags().StringVarP(&reason, "message", "m", "", "why, for others")
 	}
@@ -237,7 +237,7 @@ func (e *environment) newAbortCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "abort NAME [--back-to VERSION] [-m REASON]",
 		Short: "Stop the rollout of a version, and go back to one before",
-		Long: `abort pauses a rollout: clusters in progress go on to their end, no other begins. With --back-to,
+		Long: `abort pauses a rollout: clusters in progress will finish, no other begins. With --back-to,
 a former version is wanted again by the template and overrides that the status has recorded of it:
 no other cluster gets the newer one, nothing is deleted, and where the former one still is, nothing is
 downloaded.`,

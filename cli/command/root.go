@@ -153,7 +153,7 @@ func (e *environment) addWatchFlag(cmd *cobra.Command) {
 // addWaitFlags adds what verbs that wait have.
 func (e *environment) addWaitFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.DurationVar(&e.timeout, "timeout", 6*time.Hour, "how long to wait; exit code 3 after it")
+	addDuration(flags, &e.timeout, "timeout", 6*time.Hour, "how long to wait; exit code 3 after it")
 	flags.BoolVar(&e.untilHold, "until-hold", false, "exit code 0 instead of 4 where an approval is awaited, or somebody has paused it")
 	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "go on waiting for clusters that are unknown instead of ending with exit code 5")
 }

@@ -38,7 +38,7 @@ Exit codes: 0 it is written; 1 a part could not be read, and is listed; 2 nothin
 	}
 	useScopeFlags(cmd, "cluster", "member-context")
 	flags := cmd.Flags()
-	flags.DurationVar(&options.Since, "since", 6*time.Hour, "logs and events not older than this")
+	addDuration(flags, &options.Since, "since", 6*time.Hour, "logs and events not older than this")
 	flags.StringVar(&file, "output-file", "", "the archive to write. Default: ot-support-<time>.tar.gz in this folder")
 	flags.BoolVar(&listOnly, "list", false, "show what would go in, and write nothing")
 	flags.StringVar(&options.AgentNamespace, "agent-namespace", join.DefaultAgentNamespace, "namespace of chart ot-agent")

@@ -4,6 +4,7 @@ package events
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -167,10 +168,15 @@ func (e Event) Line(now time.Time) render.Line {
 
 // Stream remembers what was there, so that each event is shown once, and again when it is repeated.
 // It forgets what the API servers have forgotten.
-type Stream struct{ known map[string]Event }
+type Stream struct {
+	known map[string]Event
+	// read are the sides that were read once: --limit is about what they had then.
+	read map[string]bool
+}
 
 // Next returns those events that were not there yet. Invariant: a side that could not be read has
-// forgotten nothing, and what --limit has left out is not news once there is room for it.
+// forgotten nothing, what --limit has left out at first is not news later, and nothing that comes later is
+// left out.
 func (s *Stream) Next(v *Events) (news []Event) {
 	known := map[string]Event{}
 	for key, e := range s.known {
@@ -180,11 +186,15 @@ func (s *Stream) Next(v *Events) (news []Event) {
 	}
 	for i, e := range v.all {
 		before, isKnown := s.known[e.key]
-		if isNews := !isKnown || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note; isNews && i >= v.Older {
+		if isNews := !isKnown || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note; isNews && (s.read[e.Side] || i >= v.Older) {
 			news = append(news, e)
 		}
 		known[e.key] = e
 	}
 	s.known = known
+	if s.read == nil {
+		s.read = map[string]bool{}
+	}
+	maps.Copy(s.read, v.sides)
 	return news
 }

@@ -93,6 +93,16 @@ func TestStreamKeepsWhatIsNotRead(t *testing.T) {
 	assert.Len(t, s.known, 2, "what the member has forgotten is forgotten")
 }
 
+// TestStreamPrintsAllThatIsNew: --limit is about what was there at first.
+func TestStreamPrintsAllThatIsNew(t *testing.T) {
+	of := Source{"hub", []corev1.Event{event("1", "FleetDiskImage", "a", "Left out", "", 9), event("2", "FleetDiskImage", "a", "First", "", 8)}}
+	s := &Stream{}
+	assert.Equal(t, []string{"First"}, reasons(s.Next(New(now, "a", 1, nil, of))))
+	of.Events = append(of.Events, event("3", "FleetDiskImage", "a", "Second", "", 5), event("4", "FleetDiskImage", "a", "Third", "", 4))
+	assert.Equal(t, []string{"Second", "Third"}, reasons(s.Next(New(now, "a", 1, nil, of))))
+	assert.Empty(t, s.Next(New(now, "a", 1, nil, of)))
+}
+
 func TestScreen(t *testing.T) {
 	warning := event("2", "Pod", "importer-vmdi-ubuntu", "FailedScheduling", "0/3 nodes are available: \x1b[31minsufficient memory\nand more", 14)
 	warning.Type, warning.Count = corev1.EventTypeWarning, 12

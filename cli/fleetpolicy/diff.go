@@ -94,7 +94,7 @@ func (d *Diff) ExitCode() exit.Code {
 // Names implements render.Named.
 func (d *Diff) Names() (names []string) {
 	for i := range d.Rows {
-		names = append(names, "membercluster.pelotech.ot/"+d.Rows[i].Member)
+		names = append(names, render.Reference("MemberCluster", d.Rows[i].Member))
 	}
 	return names
 }

@@ -129,7 +129,7 @@ func NewAbsent(now time.Time, image *v1alpha1.VMDiskImage, waiting string) *Abse
 
 // Names is the VMDiskImage.
 func (a *Absent) Names() []string {
-	return []string{"vmdiskimage/" + a.Image[strings.IndexByte(a.Image, '/')+1:]}
+	return []string{render.Reference("VMDiskImage", a.Image[strings.IndexByte(a.Image, '/')+1:])}
 }
 
 // Draw draws the screen.

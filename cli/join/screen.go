@@ -22,7 +22,7 @@ type Plan struct {
 }
 
 // Names lists the MemberCluster.
-func (p *Plan) Names() []string { return []string{"membercluster/" + p.Name} }
+func (p *Plan) Names() []string { return []string{render.Reference("MemberCluster", p.Name)} }
 
 // Draw draws the steps on each side.
 func (p *Plan) Draw(page *render.Page) {

@@ -75,7 +75,7 @@ func NewCluster(m *v1alpha1.MemberCluster) Cluster {
 }
 
 func (c Cluster) rowName() string   { return c.Name }
-func (c Cluster) reference() string { return "membercluster/" + c.Name }
+func (c Cluster) reference() string { return render.Reference("MemberCluster", c.Name) }
 func (c Cluster) isUnknown() bool   { return c.Unknown }
 func (c Cluster) hasFailed() bool   { return c.Failed != nil && *c.Failed > 0 }
 func (c Cluster) isFailing() bool   { return c.hasFailed() || c.State != "Ready" && !c.Unknown }
@@ -142,7 +142,7 @@ func NewRollout(i *v1alpha1.FleetDiskImage) Rollout {
 }
 
 func (r Rollout) rowName() string   { return r.Name }
-func (r Rollout) reference() string { return "fleetdiskimage/" + r.Name }
+func (r Rollout) reference() string { return render.Reference("FleetDiskImage", r.Name) }
 func (r Rollout) isUnknown() bool   { return r.Clusters != nil && r.Clusters.Deferred > 0 }
 func (r Rollout) isFailing() bool {
 	return r.Stalled || r.Phase == v1alpha1.RolloutFailed || r.Failed != nil && *r.Failed > 0

@@ -132,7 +132,7 @@ func TestRollouts(t *testing.T) {
 	for _, r := range rows.Items {
 		failing.Add(r)
 	}
-	assert.Equal(t, []string{"fleetdiskimage/image-b", "fleetdiskimage/image-e"}, failing.Names())
+	assert.Equal(t, []string{"fleetdiskimage.pelotech.ot/image-b", "fleetdiskimage.pelotech.ot/image-e"}, failing.Names())
 }
 
 func TestImages(t *testing.T) {

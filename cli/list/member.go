@@ -67,7 +67,7 @@ func NewLiveImage(cluster string, i *v1alpha1.VMDiskImage) Image {
 }
 
 func (i Image) rowName() string   { return i.Name }
-func (i Image) reference() string { return "vmdiskimage/" + i.Name }
+func (i Image) reference() string { return render.Reference("VMDiskImage", i.Name) }
 func (i Image) isUnknown() bool   { return i.Unknown }
 func (i Image) isFailing() bool   { return i.Phase == v1alpha1.PhaseFailed }
 
@@ -129,7 +129,7 @@ func NewMachine(cluster string, m *v1alpha1.VirtualMachine) Machine {
 }
 
 func (m Machine) rowName() string   { return m.Name }
-func (m Machine) reference() string { return "virtualmachine.pelotech.ot/" + m.Name }
+func (m Machine) reference() string { return render.Reference("VirtualMachine", m.Name) }
 func (m Machine) isUnknown() bool   { return m.Phase == "" }
 func (m Machine) isFailing() bool   { return m.Phase == v1alpha1.MachineFailed }
 

@@ -208,7 +208,7 @@ func listNames(names []string) string {
 // Names are for -o name.
 func (p *Preload) Names() (names []string) {
 	for i := range p.Images {
-		names = append(names, "fleetdiskimage.pelotech.ot/"+p.Images[i].Name)
+		names = append(names, render.Reference("FleetDiskImage", p.Images[i].Name))
 	}
 	return names
 }

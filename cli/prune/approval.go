@@ -68,7 +68,7 @@ func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
 	case r.Status.Phase == v1alpha1.PruneReportFailed:
 		return fmt.Errorf("PruneReport %s failed: %s", r.Name, r.Status.Message)
 	case r.Status.Phase != v1alpha1.PruneReportComplete:
-		return fmt.Errorf("PruneReport %s is not complete: %d of %d clusters have answered", r.Name, r.Status.Clusters.Answered, r.Status.Clusters.Total)
+		return fmt.Errorf("PruneReport %s is not complete: %d of %s have answered", r.Name, r.Status.Clusters.Answered, render.Count(r.Status.Clusters.Total, "cluster"))
 	case digest != "" && digest != r.Status.Digest:
 		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, shellword.FormatCommand("kubectl ot prune review %s", r.Name))
 	}
@@ -101,7 +101,7 @@ func (a *Approval) SetCreated() {
 }
 
 // Names is the ImagePrune.
-func (a *Approval) Names() []string { return []string{"imageprune/" + a.Prune} }
+func (a *Approval) Names() []string { return []string{render.Reference("ImagePrune", a.Prune)} }
 
 // Draw draws the screen.
 func (a *Approval) Draw(p *render.Page) {

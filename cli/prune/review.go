@@ -147,7 +147,7 @@ func (v *Review) Ended() bool {
 // Names are the images, or clusters, that can go; of a report that was not read, its own.
 func (v *Review) Names() []string {
 	if v.By == "" {
-		return []string{"prunereport/" + v.Report}
+		return []string{render.Reference("PruneReport", v.Report)}
 	}
 	names := make([]string, len(v.Groups))
 	for i, g := range v.Groups {

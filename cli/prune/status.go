@@ -89,12 +89,12 @@ func CheckUndoable(p *v1alpha1.ImagePrune) error {
 }
 
 // Names is the ImagePrune.
-func (v *Progress) Names() []string { return []string{"imageprune/" + v.Name} }
+func (v *Progress) Names() []string { return []string{render.Reference("ImagePrune", v.Name)} }
 
 // Summary says in one line how far it is.
 func (v *Progress) Summary() string {
-	return fmt.Sprintf("ImagePrune %s: %s %s, %d of %d images deleted, %d not started, %d pending, %d stay, %d taken back, %d unknown", v.Name, cmp.Or(string(v.Phase), "new"), v.Reason,
-		v.Images.Pruned, v.Images.Total, v.Images.Waiting, v.Images.Pending, v.Images.Skipped, v.Images.Undone, v.Images.Unknown)
+	return fmt.Sprintf("ImagePrune %s: %s %s, %d of %s deleted, %d not started, %d pending, %d stay, %d taken back, %d unknown", v.Name, cmp.Or(string(v.Phase), "new"), v.Reason,
+		v.Images.Pruned, render.Count(v.Images.Total, "image"), v.Images.Waiting, v.Images.Pending, v.Images.Skipped, v.Images.Undone, v.Images.Unknown)
 }
 
 func (p *Prune) state() render.Line {
@@ -202,10 +202,10 @@ func NewOverview(now time.Time, reports []v1alpha1.PruneReport, prunes []v1alpha
 // Names are the reports and prunes.
 func (v *Overview) Names() (names []string) {
 	for i := range v.Reports {
-		names = append(names, "prunereport/"+v.Reports[i].Report)
+		names = append(names, render.Reference("PruneReport", v.Reports[i].Report))
 	}
 	for i := range v.Prunes {
-		names = append(names, "imageprune/"+v.Prunes[i].Name)
+		names = append(names, render.Reference("ImagePrune", v.Prunes[i].Name))
 	}
 	return names
 }

@@ -48,7 +48,7 @@ func orNone(text string) string {
 }
 
 // Names are for -o name.
-func (p *Plan) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }
+func (p *Plan) Names() []string { return []string{render.Reference("FleetDiskImage", p.Name)} }
 
 // Code is that of a dry run: No where clusters could not begin.
 func (p *Plan) Code() exit.Code {

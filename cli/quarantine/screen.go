@@ -43,7 +43,7 @@ type Quarantine struct {
 }
 
 // Names lists the MemberCluster.
-func (q *Quarantine) Names() []string { return []string{"membercluster/" + q.Name} }
+func (q *Quarantine) Names() []string { return []string{render.Reference("MemberCluster", q.Name)} }
 
 // Decide decides about a member as it is.
 func Decide(r Request, member *v1alpha1.MemberCluster) (*Quarantine, error) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // TestViewsHaveNames reads the sources: -o name of a verb with effects, or with a verdict, must not
@@ -58,4 +60,34 @@ func typeName(x ast.Expr) string {
 	default:
 		return ""
 	}
+}
+
+// TestNamesAreReferences reads the sources: scripts compare what -o name of one verb prints with what
+// another does, so that all objects of OT Fleet are named by Reference.
+func TestNamesAreReferences(t *testing.T) {
+	notObjects := []string{"/", "'/'", "check/%s", "file/", "image/"}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, declaration := range parsed.Decls {
+			f, ok := declaration.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || f.Name.Name != "Names" && f.Name.Name != "reference" {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if literal, ok := n.(*ast.BasicLit); ok && strings.Contains(literal.Value, "/") {
+					assert.Contains(t, notObjects, strings.Trim(literal.Value, `"`), "%s: use render.Reference", path)
+				}
+				return true
+			})
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "membercluster.pelotech.ot/lab", render.Reference("MemberCluster", "lab"))
 }

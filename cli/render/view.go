@@ -12,6 +12,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // APIVersion of what -o json prints.
@@ -31,6 +33,12 @@ type View interface{ Draw(*Page) }
 
 // Named is a View that -o name can print: kind/name, one a line.
 type Named interface{ Names() []string }
+
+// Reference returns the name of an object of OT Fleet as kubectl's -o name has it: kind.group/name, the
+// same from each verb.
+func Reference(kind, name string) string {
+	return strings.ToLower(kind) + "." + v1alpha1.GroupVersion.Group + "/" + name
+}
 
 // Format is a parsed -o.
 type Format struct {

@@ -55,7 +55,7 @@ type Approval struct {
 }
 
 // Names is the FleetDiskImage.
-func (a *Approval) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + a.Name} }
+func (a *Approval) Names() []string { return []string{render.Reference("FleetDiskImage", a.Name)} }
 
 // ApprovedWave is a wave with who approved it.
 type ApprovedWave struct {

@@ -23,7 +23,7 @@ type Action struct {
 	Version string `json:"version"`
 	// Done says what was done, in one sentence.
 	Done string `json:"done"`
-	// Moving clusters go on to their end; ToApply do not begin.
+	// Moving clusters finish; ToApply do not begin.
 	Moving  int32 `json:"moving"`
 	ToApply int32 `json:"toApply"`
 	// Failed clusters start over, for retry.
@@ -53,9 +53,9 @@ func (a *Action) Draw(p *render.Page) {
 // Names is the FleetDiskImage, or the VMDiskImage of a member.
 func (a *Action) Names() []string {
 	if a.isImage {
-		return []string{"vmdiskimage/" + a.Name}
+		return []string{render.Reference("VMDiskImage", a.Name)}
 	}
-	return []string{"fleetdiskimage.pelotech.ot/" + a.Name}
+	return []string{render.Reference("FleetDiskImage", a.Name)}
 }
 
 func newAction(img *v1alpha1.FleetDiskImage) *Action {
@@ -276,7 +276,7 @@ func NewHistory(img *v1alpha1.FleetDiskImage, now time.Time) *History {
 }
 
 // Names is the FleetDiskImage.
-func (h *History) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + h.Name} }
+func (h *History) Names() []string { return []string{render.Reference("FleetDiskImage", h.Name)} }
 
 // Draw draws the versions, the newest first.
 func (h *History) Draw(p *render.Page) {
@@ -311,7 +311,7 @@ func describeMoving(n int32) string {
 	if n == 1 {
 		return "1 cluster in progress goes on to its end"
 	}
-	return render.Count(n, "cluster") + " in progress go on to their end"
+	return render.Count(n, "cluster") + " in progress will finish"
 }
 
 func describeKept(n int32) string {

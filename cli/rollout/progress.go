@@ -100,8 +100,8 @@ func (p *Progress) Draw(page *render.Page) {
 	}
 	if len(p.Waves) > 0 {
 		t := page.Table(render.Column{Title: "WAVE", Elastic: true, Min: 6}, render.Column{Title: "CLUSTERS", Right: true}, render.Column{Title: "READY", Right: true},
-			render.Column{Title: "MOVING", Right: true}, render.Column{Title: "FAILED", Right: true}, render.Column{Title: "OFFLINE", Right: true, Drop: 2},
-			render.Column{Title: "LEFT", Right: true, Drop: 3}, render.Column{Title: "", Elastic: true, Min: 10, Drop: 1})
+			render.Column{Title: "RUN", Right: true}, render.Column{Title: "FAILED", Right: true}, render.Column{Title: "OFFLINE", Right: true, Drop: 2},
+			render.Column{Title: "NOT STARTED", Right: true, Drop: 3}, render.Column{Title: "", Elastic: true, Min: 10, Drop: 1})
 		for _, w := range p.Waves {
 			c := w.Clusters
 			t.Row(append(render.Cells(w.Name, fmt.Sprint(c.Total), fmt.Sprint(c.Succeeded), fmt.Sprint(c.Progressing), fmt.Sprint(c.Failed+c.TimedOut), fmt.Sprint(c.Deferred), fmt.Sprint(c.ToApply)), p.waveState(w))...)
@@ -159,7 +159,7 @@ func drawClusters(page *render.Page, title string, sign render.Sign, clusters []
 }
 
 func (p *Progress) state() render.Line {
-	count := render.Text("  %d of %d clusters", p.Clusters.Succeeded, p.Clusters.Total)
+	count := render.Text("  %d of %s", p.Clusters.Succeeded, render.Count(p.Clusters.Total, "cluster"))
 	switch {
 	case p.Phase == "":
 		return render.Waiting.With("new")
@@ -190,11 +190,11 @@ func (p *Progress) Summary() string {
 			break
 		}
 	}
-	text := fmt.Sprintf("%s: %s %s%s: %d of %d clusters ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, c.Total)
+	text := fmt.Sprintf("%s: %s %s%s: %d of %s ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, render.Count(c.Total, "cluster"))
 	for _, more := range []struct {
 		n    int32
 		word string
-	}{{c.Progressing, "moving"}, {c.Failed + c.TimedOut, "failed"}, {c.Deferred, "offline"}} {
+	}{{c.Progressing, "in progress"}, {c.Failed + c.TimedOut, "failed"}, {c.Deferred, "offline"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.word)
 		}
@@ -206,4 +206,4 @@ func (p *Progress) Summary() string {
 }
 
 // Names are for -o name.
-func (p *Progress) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + p.Name} }
+func (p *Progress) Names() []string { return []string{render.Reference("FleetDiskImage", p.Name)} }

@@ -245,7 +245,7 @@ func TestPauseCountsClusters(t *testing.T) {
 		wantPaused, wantResumed string
 	}{
 		{1, 1, "paused: 1 cluster in progress goes on to its end, 1 does not begin", "resumed: 1 cluster begins as its turn comes"},
-		{2, 0, "paused: 2 clusters in progress go on to their end, 0 do not begin", "resumed: 0 clusters begin as their turn comes"},
+		{2, 0, "paused: 2 clusters in progress will finish, 0 do not begin", "resumed: 0 clusters begin as their turn comes"},
 	} {
 		img := newImage(nil)
 		img.Status.Clusters = v1alpha1.ClusterCounts{Total: 9, Progressing: test.moving, ToApply: test.toApply}

@@ -171,7 +171,7 @@ func (w *Where) DropOthers() {
 func (w *Where) Names() []string {
 	names := make([]string, len(w.Clusters))
 	for i := range w.Clusters {
-		names[i] = "membercluster/" + w.Clusters[i].Cluster
+		names[i] = render.Reference("MemberCluster", w.Clusters[i].Cluster)
 	}
 	return names
 }

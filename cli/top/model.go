@@ -34,6 +34,7 @@ type Model struct {
 	help      bool
 	cursor    int
 	height    int
+	offset    int // of the overlay's first line that is shown
 	overlay   string
 	failure   string
 }
@@ -83,7 +84,7 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return m, m.schedulePoll()
 	case openedMessage:
-		m.overlay = msg.text
+		m.overlay, m.offset = msg.text, 0
 		if msg.err != nil {
 			m.overlay = render.Printable(msg.err.Error())
 		}
@@ -99,6 +100,29 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.handleKey(msg.String())
 	}
 	return m, nil
+}
+
+// scroll moves within what is longer than the screen, and reports whether the key does that.
+func (m *Model) scroll(key string) bool {
+	screen := max(1, m.height-1)
+	switch key {
+	case "down", "j":
+		m.offset++
+	case "up", "k":
+		m.offset--
+	case "pgdown", "space":
+		m.offset += screen
+	case "pgup":
+		m.offset -= screen
+	case "home":
+		m.offset = 0
+	case "end":
+		m.offset = strings.Count(m.overlay, "\n")
+	default:
+		return false
+	}
+	m.offset = max(0, min(m.offset, strings.Count(strings.TrimRight(m.overlay, "\n"), "\n")+1-screen))
+	return true
 }
 
 // editFilter handles a key while the filter is typed.
@@ -119,6 +143,9 @@ func (m *Model) editFilter(key tea.KeyPressMsg) {
 }
 
 func (m *Model) handleKey(key string) tea.Cmd {
+	if m.overlay != "" && m.scroll(key) {
+		return nil
+	}
 	if m.overlay != "" || m.help {
 		m.overlay, m.help = "", false
 		if key == "q" {
@@ -198,7 +225,14 @@ func (m *Model) build() *Top { return New(m.snapshot, m.subject, m.filter, m.sor
 // View draws the screen, cut to the height of the terminal.
 func (m *Model) View() tea.View {
 	lines := strings.Split(strings.TrimRight(m.draw(), "\n"), "\n")
-	if m.height > 0 && len(lines) > m.height {
+	switch {
+	case m.height <= 0 || len(lines) <= m.height:
+	case m.overlay != "":
+		from := max(0, min(m.offset, len(lines)-m.height+1)) // the terminal may be another size by now
+		page := &render.Page{}
+		page.Line(render.Dim("%d of %d lines · ↑ ↓ pgup pgdn move, any other key closes", from+m.height-1, len(lines)))
+		lines = append(slices.Clone(lines[from:from+m.height-1]), strings.TrimRight(render.Print(page, render.Options{ASCII: m.options.ASCII, Color: m.options.Color}), "\n"))
+	default:
 		lines = append(lines[:m.height-1], "…")
 	}
 	view := tea.NewView(strings.Join(lines, "\n"))

@@ -84,6 +84,10 @@ func press(m *top.Model, keys ...string) string {
 			message.Code = tea.KeyDown
 		case "backspace":
 			message.Code = tea.KeyBackspace
+		case "pgdown":
+			message.Code = tea.KeyPgDown
+		case "pgup":
+			message.Code = tea.KeyPgUp
 		case "ctrl+c":
 			message.Code, message.Mod = 'c', tea.ModCtrl
 		default:
@@ -154,6 +158,32 @@ func TestCtrlCEndsAtAnyTime(t *testing.T) {
 	require.NotNil(t, command)
 	assert.IsType(t, tea.QuitMsg{}, command())
 	assert.False(t, m.Interrupted)
+}
+
+// TestLongOverlaysAreScrolled: commands come last, and are reached on any terminal.
+func TestLongOverlaysAreScrolled(t *testing.T) {
+	m := newModel()
+	m.Open = func(context.Context, string, top.Row, render.Options) (string, error) {
+		lines := make([]string, 30)
+		for i := range lines {
+			lines[i] = fmt.Sprintf("line %d", i+1)
+		}
+		return strings.Join(lines, "\n") + "\n", nil
+	}
+	m.Update(tea.WindowSizeMsg{Width: 80, Height: 10})
+	_, open := m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	m.Update(open())
+	text := press(m)
+	assert.Contains(t, text, "line 9\n")
+	assert.NotContains(t, text, "line 10")
+	assert.Contains(t, text, "9 of 30 lines")
+	assert.Contains(t, press(m, "down"), "line 10\n")
+	text = press(m, "pgdown", "pgdown", "pgdown", "pgdown")
+	assert.Contains(t, text, "line 30\n")
+	assert.NotContains(t, text, "line 21\n")
+	assert.Len(t, strings.Split(text, "\n"), 10)
+	assert.Contains(t, press(m, "pgup", "pgup", "pgup", "pgup"), "line 1\n")
+	assert.NotContains(t, press(m, "x"), "line 1\n", "any other key closes it")
 }
 
 func TestPollsReplaceTheScreen(t *testing.T) {

@@ -97,13 +97,20 @@ func (t *Tree) ExitCode() exit.Code {
 	}
 }
 
+// ownKinds are those of OT Fleet.
+var ownKinds = []string{"FleetDiskImage", "VMDiskImage", "VirtualMachine"}
+
 // Names lists the objects for -o name.
 func (t *Tree) Names() []string {
 	var all []string
 	var walk func(*Node)
 	walk = func(n *Node) {
 		if n.Kind != "" && n.Name != "" {
-			all = append(all, strings.ToLower(n.Kind)+"/"+n.Name)
+			reference := strings.ToLower(n.Kind) + "/" + n.Name
+			if slices.Contains(ownKinds, n.Kind) {
+				reference = render.Reference(n.Kind, n.Name)
+			}
+			all = append(all, reference)
 		}
 		for _, c := range n.Children {
 			walk(c)

@@ -38,7 +38,7 @@ type Cluster struct {
 }
 
 // Names is the MemberCluster.
-func (w *Cluster) Names() []string { return []string{"membercluster/" + w.Name} }
+func (w *Cluster) Names() []string { return []string{render.Reference("MemberCluster", w.Name)} }
 
 // Problem is a condition that is not as it should be.
 type Problem struct {

@@ -42,7 +42,7 @@ func NewImage(s ImageSnapshot) *Image {
 }
 
 // Names is the VMDiskImage.
-func (w *Image) Names() []string { return []string{"vmdiskimage/" + w.Name} }
+func (w *Image) Names() []string { return []string{render.Reference("VMDiskImage", w.Name)} }
 
 // exitCodeOf a verdict.
 func exitCodeOf(v Verdict) exit.Code {

@@ -60,7 +60,7 @@ var machineConditions = []struct{ name, conditionType string }{
 }
 
 // Names is the VirtualMachine.
-func (w *Machine) Names() []string { return []string{"virtualmachine.pelotech.ot/" + w.Name} }
+func (w *Machine) Names() []string { return []string{render.Reference("VirtualMachine", w.Name)} }
 
 // NewMachine decides what the screen says.
 func NewMachine(s MachineSnapshot) *Machine {

@@ -62,7 +62,7 @@ type Wave struct {
 }
 
 // Names is the FleetDiskImage.
-func (w *Rollout) Names() []string { return []string{"fleetdiskimage.pelotech.ot/" + w.Name} }
+func (w *Rollout) Names() []string { return []string{render.Reference("FleetDiskImage", w.Name)} }
 
 // NewRollout decides what the screen says.
 func NewRollout(s RolloutSnapshot) *Rollout {

@@ -43,6 +43,7 @@ func (r *reader) readDeployment(ctx context.Context) {
 	if containers := d.Spec.Template.Spec.Containers; len(containers) > 0 {
 		a.Image = containers[0].Image
 	}
+	r.agentPod = &d.Spec.Template.Spec
 }
 
 func (r *reader) readLedger(ctx context.Context) {

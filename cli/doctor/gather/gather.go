@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -60,6 +61,8 @@ type reader struct {
 	cdiNamespace string
 	// probeProxy is what imports use, with its credentials.
 	probeProxy map[string]string
+	// agentPod is of the agent's Deployment; nil where it could not be read.
+	agentPod *corev1.PodSpec
 }
 
 // Member reads a member's own API server. It fails only where that does not answer at all.

@@ -124,7 +124,7 @@ func (r *reader) newProbe(picture string) *batchv1.Job {
 	}
 	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
 	labels := map[string]string{"app.kubernetes.io/managed-by": "kubectl-ot", "app.kubernetes.io/name": "ot-doctor-probe"}
-	return &batchv1.Job{
+	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "ot-doctor-probe-", Namespace: r.options.AgentNamespace, Labels: labels},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: ptr.To[int32](0), ActiveDeadlineSeconds: ptr.To(int64(probeTimeout / time.Second)), TTLSecondsAfterFinished: ptr.To[int32](probeKept),
@@ -145,4 +145,12 @@ func (r *reader) newProbe(picture string) *batchv1.Job {
 			},
 		},
 	}
+	if agent := r.agentPod; agent != nil { // where the agent can run and pull its image, so can the probe
+		pod := &job.Spec.Template.Spec
+		pod.ImagePullSecrets, pod.NodeSelector, pod.Tolerations = agent.ImagePullSecrets, agent.NodeSelector, agent.Tolerations
+		if agent.SecurityContext != nil {
+			pod.SecurityContext = agent.SecurityContext
+		}
+	}
+	return job
 }

@@ -1,0 +1,39 @@
+package command
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// duration is the value of a flag: 5m, or a number of seconds, as join takes them.
+type duration time.Duration
+
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+// Type is what help shows for it.
+func (d *duration) Type() string { return "duration" }
+
+// Set parses the text of a flag.
+func (d *duration) Set(text string) error {
+	parsed, err := time.ParseDuration(text)
+	if seconds, notNumber := strconv.ParseUint(text, 10, 31); notNumber == nil {
+		parsed, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil {
+		return fmt.Errorf("%q is neither a duration such as 5m nor a number of seconds", text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+// addDuration adds a flag that is a duration.
+func addDuration(flags *pflag.FlagSet, into *time.Duration, name string, byDefault time.Duration, usage string) {
+	*into = byDefault
+	flags.Var((*duration)(into), name, usage)
+	if byDefault == 0 {
+		flags.Lookup(name).DefValue = "0" // which help leaves out
+	}
+}

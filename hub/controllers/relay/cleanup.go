@@ -48,26 +48,13 @@ func (r *Reconciler) cleanUpMember(ctx context.Context, name string, connected *
 		status.CleanedUp = true
 		return 0
 	}
-	f := r.ensureCleanUpAttempts(name)
+	f := &r.ensureState(name, connected).cleanUp
 	f.failed++
 	if f.failed < maxCleanUpAttempts {
 		return cleanUpRetryDelay
 	}
 	status.CleanUpError = v1alpha1.SanitizeText(err.Error(), 1024)
 	return 0
-}
-
-// ensureCleanUpAttempts returns the attempts at a member, which outlast its connections.
-func (r *Reconciler) ensureCleanUpAttempts(name string) *cleanUpAttempts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.states == nil {
-		r.states = map[string]*connectionState{}
-	}
-	if r.states[name] == nil {
-		r.states[name] = &connectionState{}
-	}
-	return &r.states[name].cleanUp
 }
 
 func deleteMailboxInMember(ctx context.Context, connected *memberclient.Member) error {

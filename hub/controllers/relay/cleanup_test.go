@@ -2,10 +2,12 @@ package relay
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
 
@@ -27,4 +29,23 @@ func TestCleanUpWaitsForConnection(t *testing.T) {
 	assert.Zero(t, r.cleanUpMember(t.Context(), "edge", nil, &status))
 	assert.Contains(t, status.CleanUpError, "its Secret is gone")
 	assert.False(t, status.CleanedUp)
+}
+
+// Failed attempts are counted before any member was connected, and connections that come and go
+// forget neither them nor what was copied.
+func TestConnectionsKeepMemberState(t *testing.T) {
+	r := &Reconciler{Members: memberclient.New(memberclient.Options{}), Replica: shard.NewReplica(nil, shard.Options{})}
+	r.Members.SetUnreachable("edge", "", v1alpha1.ReasonCredentialsMissing, "its Secret is gone")
+	assert.Equal(t, cleanUpRetryDelay, r.cleanUpMember(t.Context(), "edge", nil, &v1alpha1.MemberLinkStatus{}))
+	assert.Zero(t, r.ensureState("other", &memberclient.Member{}).cleanUp.failed, "another member can be synced")
+
+	now := time.Now()
+	r.ensureState("edge", &memberclient.Member{}).uploads.record(2*uploadBurst, now)
+	next := r.ensureState("edge", &memberclient.Member{})
+	assert.Positive(t, next.uploads.wait(now))
+	assert.Equal(t, 1, next.cleanUp.failed)
+	assert.Same(t, next, r.ensureState("edge", next.member))
+
+	r.forgetMember("edge")
+	assert.Zero(t, r.ensureState("edge", next.member).memberState)
 }

@@ -105,7 +105,7 @@ func TestUnmeasuredUploadIsAnError(t *testing.T) {
 	report := &v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}, ClusterUID: "uid", Root: &v1alpha1.ReportRoot{}}
 	hub, member := fake.NewClientBuilder().WithScheme(scheme).Build(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(report).Build()
 	r := &Reconciler{Replica: shard.NewReplica(hub, shard.Options{}), Metrics: metrics.New(prometheus.NewRegistry())}
-	s := &mailboxSync{member: "edge", state: &connectionState{uploads: &uploadThrottle{}}, relay: mailbox.Relay{
+	s := &mailboxSync{member: "edge", state: &connectionState{}, relay: mailbox.Relay{
 		Hub: mailbox.Side{Cached: hub, Live: hub, Namespace: "ot-member-edge"}, Member: mailbox.Side{Cached: member, Live: member, Namespace: "ot-agent"},
 	}}
 	r.syncUp(t.Context(), s)

@@ -47,8 +47,6 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	states map[string]*connectionState
-	// uploads of members. A new connection does not forget what was copied by the one before.
-	uploads map[string]*uploadThrottle
 }
 
 // connectionState is what the relay knows from one connection to a member.
@@ -56,9 +54,14 @@ type connectionState struct {
 	member *memberclient.Member
 	mailbox.EqualCopies
 	mailbox  mailboxReader
-	cleanUp  cleanUpAttempts
 	failures hubclient.SyncFailures
-	uploads  *uploadThrottle
+	memberState
+}
+
+// memberState outlasts the connections to a member.
+type memberState struct {
+	cleanUp cleanUpAttempts
+	uploads uploadThrottle
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its
@@ -135,22 +138,21 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 	return 0, fmt.Errorf("updating the MemberLink of MemberCluster %s: %w", name, err)
 }
 
-// ensureState returns the state of this connection, a new one after a reconnect.
+// ensureState returns the state of this connection, a new one after a reconnect; a nil member is
+// one that is not connected.
 func (r *Reconciler) ensureState(name string, member *memberclient.Member) *connectionState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.states[name]
+	if before != nil && before.member == member {
+		return before
+	}
+	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}}
+	if before != nil {
+		state.memberState = before.memberState
+	}
 	if r.states == nil {
-		r.states, r.uploads = map[string]*connectionState{}, map[string]*uploadThrottle{}
-	}
-	if state := r.states[name]; state != nil && state.member == member {
-		return state
-	}
-	if r.uploads[name] == nil {
-		r.uploads[name] = &uploadThrottle{}
-	}
-	state := &connectionState{member: member, mailbox: mailboxReader{Reader: r.Cached, live: r.Live}, uploads: r.uploads[name]}
-	if before := r.states[name]; before != nil {
-		state.cleanUp = before.cleanUp
+		r.states = map[string]*connectionState{}
 	}
 	r.states[name] = state
 	return state
@@ -161,5 +163,4 @@ func (r *Reconciler) forgetMember(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, name)
-	delete(r.uploads, name)
 }

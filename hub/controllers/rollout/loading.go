@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,13 @@ func (f *FleetState) IsSynced() bool {
 	return f.loading.synced
 }
 
+// isAwaitingPlans reports whether the cache lacks plans that were stored.
+func (f *FleetState) isAwaitingPlans() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.loading.awaitedKnown || len(f.loading.awaitedPlans) > 0
+}
+
 // EnqueueIfReady enqueues all FleetDiskImages and members, if the FleetState is ready.
 func (f *FleetState) EnqueueIfReady() {
 	f.mu.Lock()
@@ -80,10 +88,17 @@ func (f *FleetState) MarkSynced() {
 	f.enqueueAllIfReady()
 }
 
-// awaitPlans names the plans that were stored at election, by member.
+// awaitPlans names the plans that were stored at election, by member. Called again, it only
+// replaces the versions of plans that are awaited still, and drops those that are not stored.
 func (f *FleetState) awaitPlans(stored map[string]planVersion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.loading.awaitedKnown {
+		maps.DeleteFunc(stored, func(name string, _ planVersion) bool {
+			_, isAwaited := f.loading.awaitedPlans[name]
+			return !isAwaited
+		})
+	}
 	f.loading.awaitedPlans, f.loading.awaitedKnown = stored, true
 	for name, version := range stored {
 		if f.loading.removedPlans[version.uid] {
@@ -139,22 +154,27 @@ var _ manager.LeaderElectionRunnable = &storedPlansLoader{}
 // NeedLeaderElection is true: plans listed before the election may have changed.
 func (l *storedPlansLoader) NeedLeaderElection() bool { return true }
 
-// listRetryDelay is the wait after a failed list.
+// listRetryDelay is the wait before another list.
 const listRetryDelay = time.Second
 
-// Start lists until it succeeds, then returns.
+// Start lists once, and after the caches have synced until no plan is awaited: one that was deleted
+// after a list and before the cache's first is never seen there.
 func (l *storedPlansLoader) Start(ctx context.Context) error {
-	for {
-		stored, err := l.listStoredPlans(ctx)
-		if err == nil {
-			l.state.awaitPlans(stored)
-			return nil
+	for isListed := false; l.state.isAwaitingPlans(); {
+		if !isListed || l.state.IsSynced() {
+			stored, err := l.listStoredPlans(ctx)
+			if err == nil {
+				l.state.awaitPlans(stored)
+				isListed = true
+			} else {
+				log.FromContext(ctx).Error(err, "Failed to list ClusterPlans; starting no rollout and retrying", "retryAfter", listRetryDelay)
+			}
 		}
-		log.FromContext(ctx).Error(err, "Failed to list ClusterPlans; starting no rollout and retrying", "retryAfter", listRetryDelay)
 		if trigger.Sleep(ctx, listRetryDelay) != nil {
 			return nil // the hub stops
 		}
 	}
+	return nil
 }
 
 func (l *storedPlansLoader) listStoredPlans(ctx context.Context) (map[string]planVersion, error) {

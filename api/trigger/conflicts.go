@@ -1,11 +1,13 @@
 package trigger
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -41,19 +43,46 @@ func (t *ConflictTracker) Record(request reconcile.Request, err error, isStale b
 	defer t.mu.Unlock()
 	switch {
 	case IsObjectConflict(err), apierrors.IsAlreadyExists(err):
-		if t.consecutive == nil {
-			t.consecutive = map[reconcile.Request]int{}
-		}
-		n := t.consecutive[request]
-		t.consecutive[request] = min(n+1, maxConflicts)
-		if n >= maxConflicts {
-			return 0
-		}
-		return ConflictRetryDelay << n
+		return t.add(request)
 	case !isStale:
 		delete(t.consecutive, request)
 	}
 	return ConflictRetryDelay
+}
+
+// add requires t.mu.
+func (t *ConflictTracker) add(request reconcile.Request) (delay time.Duration) {
+	if t.consecutive == nil {
+		t.consecutive = map[reconcile.Request]int{}
+	}
+	n := t.consecutive[request]
+	t.consecutive[request] = min(n+1, maxConflicts)
+	if n >= maxConflicts {
+		return 0
+	}
+	return ConflictRetryDelay << n
+}
+
+// Result ends a reconcile whose outcome is result or err. A write that another writer preempted, by
+// a change, a creation or a deletion, is retried after a delay that doubles, and is no error. One
+// conflict too many in a row is: the controller's backoff spares an API server that is in trouble.
+// Invariant: every end of a reconcile that may have written passes here, since a success ends the row.
+func (t *ConflictTracker) Result(ctx context.Context, request reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !IsConflict(err) && !apierrors.IsNotFound(err) {
+		delete(t.consecutive, request)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		return result, nil
+	}
+	delay := t.add(request)
+	if delay == 0 {
+		return reconcile.Result{}, err
+	}
+	log.FromContext(ctx).V(1).Info("Write conflict; retrying", "retryAfter", delay, "error", err.Error())
+	return reconcile.Result{RequeueAfter: delay}, nil
 }
 
 // IsExhausted reports whether one more conflict of a request is one too many.

@@ -1,11 +1,15 @@
 package trigger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,4 +57,53 @@ func TestConflictTracker(t *testing.T) {
 			assert.Empty(t, tracker.consecutive)
 		})
 	}
+}
+
+// A controller whose writes are preempted again and again ends with its backoff, and any other end of
+// a reconcile begins anew.
+func TestConflictsThatLastAreErrors(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
+	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, "x")
+	exists := apierrors.NewAlreadyExists(schema.GroupResource{Resource: "things"}, "x")
+	other, done := errors.New("connection refused"), ctrl.Result{RequeueAfter: time.Minute}
+	request := Requests("a")[0]
+	for name, preempted := range map[string]error{"a conflict": conflict, "gone": gone, "it exists": fmt.Errorf("creating: %w", exists)} {
+		t.Run(name, func(t *testing.T) {
+			var tracker ConflictTracker
+			for _, end := range []error{nil, other, nil} {
+				for n := range maxConflicts {
+					result, err := tracker.Result(t.Context(), request, done, preempted)
+					require.NoError(t, err)
+					assert.Equal(t, ctrl.Result{RequeueAfter: ConflictRetryDelay << n}, result)
+				}
+				for range 3 {
+					_, err := tracker.Result(t.Context(), request, done, preempted)
+					require.ErrorIs(t, err, preempted)
+				}
+				result, err := tracker.Result(t.Context(), request, done, end)
+				assert.Equal(t, end, err)
+				if end == nil {
+					assert.Equal(t, done, result)
+				}
+				assert.Empty(t, tracker.consecutive)
+			}
+		})
+	}
+}
+
+// A reconcile that the throttle puts off has not written, so it ends no row of conflicts.
+func TestThrottledReconcilesEndNoRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		throttle, conflict := newTestThrottle(), apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
+		reconcile := func(context.Context, string) (time.Duration, error) { return 0, conflict }
+		for n := range maxConflicts + 1 {
+			result, err := throttle.Reconcile(t.Context(), "a", reconcile)
+			assert.Equal(t, n == maxConflicts, err != nil, "conflict %d", n)
+			assert.Equal(t, n < maxConflicts, result.RequeueAfter > 0)
+			result, err = throttle.Reconcile(t.Context(), "a", reconcile)
+			require.NoError(t, err)
+			assert.Equal(t, testInterval, result.RequeueAfter)
+			require.NoError(t, Sleep(t.Context(), testInterval))
+		}
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
@@ -19,8 +18,9 @@ type Throttle struct {
 	IdleFactor  int
 	MaxInterval time.Duration
 
-	mu   sync.Mutex
-	runs map[string]lastRun
+	conflicts ConflictTracker
+	mu        sync.Mutex
+	runs      map[string]lastRun
 }
 
 type lastRun struct {
@@ -39,15 +39,17 @@ func (t *Throttle) Run(ctx context.Context, name string, reconcile func(ctx cont
 	return reconcile(ctx, name)
 }
 
-// Reconcile calls reconcile as Run does. A conflict and an object that is gone are retried soon.
+// Reconcile calls reconcile as Run does, and ends as ConflictTracker.Result says.
 func (t *Throttle) Reconcile(ctx context.Context, name string, reconcile func(ctx context.Context, name string) (time.Duration, error)) (ctrl.Result, error) {
-	after, err := t.Run(ctx, name, reconcile)
-	if err != nil {
-		return Result(ctx, err, ConflictRetryDelay, func(err error) bool {
-			return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
-		})
+	ran := false
+	after, err := t.Run(ctx, name, func(ctx context.Context, name string) (time.Duration, error) {
+		ran = true
+		return reconcile(ctx, name)
+	})
+	if !ran {
+		return ctrl.Result{RequeueAfter: after}, nil
 	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return t.conflicts.Result(ctx, Requests(name)[0], ctrl.Result{RequeueAfter: after}, err)
 }
 
 // reserve returns how long to wait; at 0 the run is counted as started.

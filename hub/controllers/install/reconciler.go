@@ -66,6 +66,7 @@ type Reconciler struct {
 	// Backoff after the first attempt; it doubles with each.
 	Backoff time.Duration
 
+	conflicts     trigger.ConflictTracker
 	foreignLeases leaseObserver
 	installSlots  chan struct{}
 
@@ -82,6 +83,14 @@ func (r *Reconciler) requestTimeout() time.Duration { return min(r.RequestTimeou
 
 // Reconcile observes one member, decides and acts until there is nothing to do.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, request)
+	if errors.Is(err, errAttemptsChanged) {
+		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+	}
+	return r.conflicts.Result(ctx, request, result, err)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -215,7 +224,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 			}
 			r.publishDecision(member, d)
 			if err := r.runAttempt(ctx, member, &snapshot, func() error { return r.applyDecision(session, snapshot, d, values) }); err != nil {
-				return resultOf(ctx, err)
+				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
 		case !r.reserveSlot(session):
 			r.setWaitingForSlot(member.Name)
@@ -232,7 +241,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 			}
 			// Failing to take the Lease counts as an attempt: those are bounded.
 			if err := r.runAttempt(ctx, member, &snapshot, func() error { return err }); err != nil {
-				return resultOf(ctx, err)
+				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
 		}
 	}
@@ -244,7 +253,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 func (r *Reconciler) finish(ctx context.Context, member *v1alpha1.MemberCluster, snapshot *install.Snapshot, d install.Decision) (ctrl.Result, error) {
 	if snapshot.Attempts.Target != "" && d.Condition.Status == metav1.ConditionTrue {
 		if err := r.storeAttempts(ctx, member, &snapshot.Attempts, install.Attempts{}); err != nil {
-			return resultOf(ctx, err)
+			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 	}
 	return r.publishDecision(member, d), nil
@@ -262,13 +271,6 @@ func (r *Reconciler) applyDecision(session *memberSession, snapshot install.Snap
 		}
 	}
 	return session.helm.Upgrade(spec)
-}
-
-// resultOf retries soon after a conflict, and ignores a deleted MemberCluster.
-func resultOf(ctx context.Context, err error) (ctrl.Result, error) {
-	return trigger.Result(ctx, client.IgnoreNotFound(err), conflictRetryDelay, func(err error) bool {
-		return errors.Is(err, errAttemptsChanged) || apierrors.IsConflict(err)
-	})
 }
 
 // publishDecision publishes the condition, and returns when to decide again.

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/claim"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
@@ -76,7 +75,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	end := cleanUpState{done: true}
 	if !shared && !r.ensureCleanUp(member, time.Now(), false).done {
 		if end, err = r.requestCleanUp(ctx, member); err != nil {
-			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+			return ctrl.Result{}, err
 		}
 	}
 	if !end.done {
@@ -97,12 +96,12 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 		return ctrl.Result{RequeueAfter: cacheLagDelay}, nil
 	}
 	if err := r.rememberLabels(ctx, member); err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, err
 	}
 	base := member.DeepCopy()
 	controllerutil.RemoveFinalizer(member, v1alpha1.FinalizerMember)
 	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return trigger.Result(ctx, fmt.Errorf("removing the finalizer of MemberCluster %s: %w", member.Name, err), trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, fmt.Errorf("removing the finalizer of MemberCluster %s: %w", member.Name, err)
 	}
 	r.mu.Lock()
 	delete(r.cleanUpDeadlines, member.Name)

@@ -82,6 +82,7 @@ type Reconciler struct {
 	Shares   *grant.Shares
 
 	requests         trigger.Source[ctrl.Request]
+	conflicts        trigger.ConflictTracker
 	pacer            trigger.StatusPacer
 	mu               sync.Mutex
 	cleanUpDeadlines map[string]cleanUpDeadline
@@ -111,6 +112,11 @@ type PruneRequests interface {
 
 // Reconcile gathers what is known of one member, decides, writes, and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, request)
+	return r.conflicts.Result(ctx, request, result, err)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -122,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return r.reconcileDelete(ctx, member)
 	}
 	if err := r.ensureFinalizer(ctx, member); err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, err
 	}
 	known, err := r.gather(ctx, member)
 	if err != nil {
@@ -152,10 +158,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // else of the status.
 func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, known snapshot, d decision) (ctrl.Result, error) {
 	if err := r.prepareMailbox(ctx, member, d); err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, err
 	}
 	planErr := r.writePlan(ctx, member, d)
-	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr)
+	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) ||
+		trigger.IsConflict(planErr) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)})
 	if refused || planErr == nil && known.mayPlan {
 		r.Images.SetPlanRefused(member.Name, refused)
 	}
@@ -163,11 +170,11 @@ func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, 
 		known.mayPlan, known.invalidPlan = false, planErr.Error()
 		d = decide(known)
 	} else if planErr != nil {
-		return trigger.Result(ctx, planErr, trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, planErr
 	}
 	wait, err := r.updateStatus(ctx, member, d.status)
 	if err := errors.Join(planErr, err); err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil
 }

@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,13 +12,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -34,6 +38,8 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)}),
 		"a quota":   apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName, errors.New("exceeded quota")),
 		"too large": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"a conflict that lasts": &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: "admission webhook denied the request"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
@@ -51,8 +57,19 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			known.member = member
 			d := decide(known)
 			require.NotNil(t, d.plan)
+			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}
+			for trigger.IsConflict(refusal) && !r.conflicts.IsExhausted(request) {
+				_, err := r.write(t.Context(), member, known, d)
+				require.ErrorIs(t, err, refusal)
+				require.Empty(t, images.refused, "another read may solve it")
+				result, err := r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
+				require.NoError(t, err)
+				require.Positive(t, result.RequeueAfter)
+			}
 			_, err := r.write(t.Context(), member, known, d)
 			require.ErrorIs(t, err, refusal, "it is tried again")
+			_, err = r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
+			require.ErrorIs(t, err, refusal, "with the backoff of errors")
 
 			stored := &v1alpha1.MemberCluster{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(member), stored))

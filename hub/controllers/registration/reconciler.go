@@ -59,10 +59,17 @@ type Reconciler struct {
 	Issuer Issuer
 	// Quota: members get a ResourceQuota.
 	Quota bool
+
+	conflicts trigger.ConflictTracker
 }
 
 // Reconcile takes one step after the other until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, request)
+	return r.conflicts.Result(ctx, request, result, err)
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	reader := client.Reader(r.Client)
 	for i := range maxSteps {
 		member := &v1alpha1.MemberCluster{}
@@ -91,8 +98,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			return ctrl.Result{RequeueAfter: d.requeueAfter}, nil
 		}
 		err = r.executeStep(ctx, s, d)
-		if trigger.IsConflict(err) {
-			return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
+		if trigger.IsConflict(err) && !r.conflicts.IsExhausted(request) {
+			return ctrl.Result{}, err
 		} else if err != nil {
 			d.condition.Message = v1alpha1.SanitizeText(fmt.Sprintf("the hub failed to %s: %v", d.step, err), maxMessageLength)
 			r.Metrics.SetPending(r.Conditions.setCondition(member, d.condition, d.awaitsAcceptance))

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,11 +48,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case !r.State.Ready():
 		return ctrl.Result{}, nil // becoming ready enqueues it
 	}
-	after, err := r.throttle.Run(ctx, img.Name, func(ctx context.Context, _ string) (time.Duration, error) { return r.reconcile(ctx, img) })
-	if err != nil {
-		return trigger.Result(ctx, client.IgnoreNotFound(err), trigger.ConflictRetryDelay, apierrors.IsConflict)
-	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return r.throttle.Reconcile(ctx, img.Name, func(ctx context.Context, _ string) (time.Duration, error) {
+		after, err := r.reconcile(ctx, img)
+		return after, client.IgnoreNotFound(err)
+	})
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, img *v1alpha1.FleetDiskImage) (after time.Duration, err error) {

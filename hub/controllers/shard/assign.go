@@ -46,8 +46,9 @@ type Assigner struct {
 	Peers   *Peers
 	Metrics *metrics.Shards
 
-	requests trigger.Source[ctrl.Request]
-	mu       sync.Mutex
+	requests  trigger.Source[ctrl.Request]
+	conflicts trigger.ConflictTracker
+	mu        sync.Mutex
 	// avoidances are by member and replica: of those that it must leave, or has left.
 	avoidances map[string]map[string]avoidance
 	// evidence is by replica; backoffs are of those that reached none of their members for
@@ -127,10 +128,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	requeueAfter := a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
-	if err != nil {
-		return trigger.Result(ctx, err, trigger.ConflictRetryDelay, trigger.IsConflict)
-	}
-	return ctrl.Result{RequeueAfter: requeueAfter}, nil
+	return a.conflicts.Result(ctx, fleetRequest, ctrl.Result{RequeueAfter: requeueAfter}, err)
 }
 
 // snapshot is everything that assignments depend on.

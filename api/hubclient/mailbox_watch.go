@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -34,6 +36,11 @@ const (
 	minWatchRetry   = 800 * time.Millisecond
 	maxWatchRetry   = 30 * time.Second
 	watchRetryReset = 2 * time.Minute
+	// maxEarlyEnds of watches are each followed by a list at once, and more by one per
+	// earlyEndInterval: else a server that ends watches has the whole mailbox read all the time.
+	// A proxy that ends what is idle for a minute costs no delay.
+	maxEarlyEnds     = 3
+	earlyEndInterval = 20 * time.Second
 	// idleBufferBytes are read first of what a watch delivers. A decoder's buffer, as large as
 	// the largest event that it has seen, is not held while nothing comes.
 	idleBufferBytes = 512
@@ -71,6 +78,7 @@ func (c *Connection) newWatch(like client.Object) (*mailboxWatch, error) {
 func (w *mailboxWatch) run(ctx context.Context) {
 	backoff := wait.Backoff{Duration: minWatchRetry, Cap: maxWatchRetry, Steps: 6, Factor: 2, Jitter: 1}
 	retryDelay := backoff.DelayWithReset(clock.RealClock{}, watchRetryReset)
+	earlyEnds := rate.NewLimiter(rate.Every(earlyEndInterval), maxEarlyEnds)
 	for ctx.Err() == nil {
 		var err error
 		if w.version == "" {
@@ -78,6 +86,9 @@ func (w *mailboxWatch) run(ctx context.Context) {
 		}
 		if err == nil {
 			err = w.watch(ctx)
+		}
+		if err == nil && w.version == "" {
+			_ = trigger.Sleep(ctx, earlyEnds.Reserve().Delay())
 		}
 		if err == nil || ctx.Err() != nil {
 			continue // the server ends watches after some minutes

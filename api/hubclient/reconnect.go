@@ -13,7 +13,8 @@ import (
 const FirstRetryDelay = time.Second
 
 // KeepConnected calls connect again after each end of a connection, until ctx ends. connect
-// returns when the connection is broken; established reports whether it ever worked.
+// returns when the connection is broken; established reports whether it ever worked. The delay
+// starts over after a connection that has worked for a probe interval.
 // onBroken records why it ended, and returns the least delay before the next attempt. A
 // trigger ends that delay.
 func KeepConnected(ctx context.Context, probeInterval time.Duration, trigger <-chan struct{},
@@ -23,12 +24,14 @@ func KeepConnected(ctx context.Context, probeInterval time.Duration, trigger <-c
 	delay := firstDelay
 	var limits limitBackoff
 	for ctx.Err() == nil {
+		began := time.Now()
 		established, err := connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		// Watches that a proxy ends at once would else be opened again all the time.
-		if established && !errors.As(err, new(*WatchError)) {
+		// Watches that a proxy ends, or that are refused once all is listed, would else be opened
+		// again all the time.
+		if established && time.Since(began) >= probeInterval && !errors.As(err, new(*WatchError)) {
 			delay = firstDelay
 		}
 		WaitForTrigger(ctx, trigger, max(delay, limits.next(err, probeInterval), onBroken(err)))

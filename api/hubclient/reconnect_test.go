@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/transport"
@@ -18,6 +20,7 @@ type brokenConnection struct {
 	established bool
 	err         error
 	minDelay    time.Duration
+	brief       bool // less than a probe interval
 	// trigger requests the next attempt as soon as this one has ended.
 	trigger bool
 }
@@ -31,6 +34,7 @@ func TestReconnectDelays(t *testing.T) {
 		stale   = brokenConnection{established: true, err: ErrWatchStale}
 		watches = brokenConnection{established: true, err: &WatchError{errShortWatch}}
 		limit   = brokenConnection{err: &transport.LimitError{}}
+		brief   = brokenConnection{established: true, brief: true, err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no verb watch"))}
 	)
 	const second, minute = time.Second, time.Minute
 	for name, tt := range map[string]struct {
@@ -47,6 +51,10 @@ func TestReconnectDelays(t *testing.T) {
 		},
 		"failing watches count as failures, though the connection worked": {
 			broken: []brokenConnection{watches, watches, watches, watches, watches, lost, watches},
+			want:   []time.Duration{second, 2 * second, 4 * second, 8 * second, 10 * second, second, 2 * second},
+		},
+		"a connection that worked briefly counts as a failure": {
+			broken: []brokenConnection{brief, brief, brief, brief, brief, lost, brief},
 			want:   []time.Duration{second, 2 * second, 4 * second, 8 * second, 10 * second, second, 2 * second},
 		},
 		"an exceeded limit: minutes, until the server answers otherwise": {
@@ -82,7 +90,11 @@ func TestReconnectDelays(t *testing.T) {
 						return false, ctx.Err()
 					}
 					attempts++
-					apitest.AdvanceClock(time.Hour) // how long a connection lasts is no delay
+					lasts := time.Hour // which is no delay
+					if tt.broken[attempts-1].brief {
+						lasts = 100 * time.Millisecond
+					}
+					apitest.AdvanceClock(lasts)
 					ended = time.Now()
 					return tt.broken[attempts-1].established, tt.broken[attempts-1].err
 				}, func(err error) time.Duration {

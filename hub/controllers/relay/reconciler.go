@@ -45,8 +45,9 @@ type Reconciler struct {
 	// Heartbeats says whether all replicas read what this one publishes.
 	Heartbeats *heartbeat.Received
 
-	mu     sync.Mutex
-	states map[string]*connectionState
+	conflicts trigger.ConflictTracker
+	mu        sync.Mutex
+	states    map[string]*connectionState
 }
 
 // connectionState is what the relay knows from one connection to a member.
@@ -60,8 +61,8 @@ type connectionState struct {
 
 // memberState outlasts the connections to a member.
 type memberState struct {
-	cleanUp cleanUpAttempts
-	uploads uploadThrottle
+	cleanUp            cleanUpAttempts
+	uploads, downloads copyThrottle
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its
@@ -104,38 +105,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	if ctx.Err() != nil {
 		return ctrl.Result{}, nil // the hub stops, or has lost its Lease
 	}
-	statusAfter, statusErr := r.updateLinkStatus(ctx, name, link, next)
+	status, statusErr := r.conflicts.Result(ctx, trigger.Requests(name)[0], ctrl.Result{}, r.updateLinkStatus(ctx, name, link, next))
 	if err := errors.Join(err, statusErr); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: trigger.Earliest(after, statusAfter)}, nil
+	return ctrl.Result{RequeueAfter: trigger.Earliest(after, status.RequeueAfter)}, nil
 }
 
 // updateLinkStatus writes the status of a MemberLink if it has changed. The write is
 // guarded: once the member is assigned to another replica, it is refused.
-func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) (time.Duration, error) {
+func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1alpha1.MemberLink, next *v1alpha1.MemberLinkStatus) error {
 	state := r.Members.State(name)
 	// Until the first attempt of this replica has ended, the status of the former replica
 	// stays: a move is no outage.
 	if !state.Known {
-		return 0, nil
+		return nil
 	}
 	next.ObservedGeneration, next.Carrier, next.Connection = link.Generation, r.Replica.Name(), state.ConnectionID
 	next.Known, next.Reachable, next.Reason, next.Message = true, state.Reachable, state.Reason, v1alpha1.SanitizeText(state.Message, 1024)
 	if equality.Semantic.DeepEqual(&link.Status, next) {
-		return 0, nil
+		return nil
 	}
 	link.Status = *next
 	err := r.Live.Status().Update(ctx, link)
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return 0, nil
-	case apierrors.IsConflict(err):
-		return trigger.ConflictRetryDelay, nil
-	case ctx.Err() != nil:
-		return 0, nil
+	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil && !apierrors.IsConflict(err) {
+		return nil
 	}
-	return 0, fmt.Errorf("updating the MemberLink of MemberCluster %s: %w", name, err)
+	return fmt.Errorf("updating the MemberLink of MemberCluster %s: %w", name, err)
 }
 
 // ensureState returns the state of this connection, a new one after a reconnect; a nil member is
@@ -160,6 +156,7 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 
 func (r *Reconciler) forgetMember(name string) {
 	r.Replica.Heartbeats.Set(name, nil)
+	r.conflicts.Record(trigger.Requests(name)[0], nil, false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, name)

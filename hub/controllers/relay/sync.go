@@ -33,12 +33,14 @@ type mailboxSync struct {
 	// holder is another member that the cluster belongs to; empty for none.
 	holder string
 
-	// uploadDelayed: the report was not copied now, since too much of it was before.
-	uploadDelayed bool
-	up            mailbox.UpResult
-	upErr         error
-	down          mailbox.DownResult
-	downErr       error
+	// uploadDelayed, downloadDelayed: the report, or plan and grant, were not copied now, since too
+	// much was before.
+	uploadDelayed, downloadDelayed bool
+
+	up      mailbox.UpResult
+	upErr   error
+	down    mailbox.DownResult
+	downErr error
 }
 
 // syncMailbox syncs up and down, and sets the findings in the status.
@@ -49,8 +51,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 	r.syncUp(ctx, s) // first: the plan may depend on what the member reports
 	if s.maySyncDown() {
-		s.down, s.downErr = s.relay.SyncDown(ctx)
-		r.Metrics.CountSynced(mailbox.DirectionDown, len(s.down.Written))
+		r.syncDown(ctx, s)
 	}
 	syncError, late := s.recordSync()
 	s.decideFindings(syncError, late).SetStatus(status, link.Spec.Challenge)
@@ -58,7 +59,8 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 		return 0, nil // the hub stops
 	}
 	retryDelay, err := s.state.failures.Result(s.upErr, s.downErr, r.Metrics.CountSyncError)
-	return trigger.Earliest(retryDelay, s.state.uploads.wait(time.Now())), err
+	now := time.Now()
+	return trigger.Earliest(retryDelay, trigger.Earliest(s.state.uploads.wait(now), s.state.downloads.wait(now))), err
 }
 
 // gatherSync returns a sync that has not begun to copy.
@@ -107,12 +109,24 @@ func (r *Reconciler) syncUp(ctx context.Context, s *mailboxSync) {
 	if s.up.Written > 0 && upload.requests == 0 {
 		s.upErr = errors.Join(s.upErr, errNotMeasured)
 	}
-	s.state.uploads.record(upload.bytes, time.Now())
+	s.state.uploads.recordSync(upload, s.up.Written, time.Now())
 	r.Replica.Heartbeats.Set(s.member, s.up.Heartbeat)
 	r.Metrics.CountSynced(mailbox.DirectionUp, s.up.Written)
 	if s.up.ActivityRefused != nil {
 		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", s.member, "error", v1alpha1.SanitizeText(s.up.ActivityRefused.Error(), 512))
 	}
+}
+
+// syncDown copies plan and grant, unless the copies change all the time.
+func (r *Reconciler) syncDown(ctx context.Context, s *mailboxSync) {
+	if s.downloadDelayed = s.state.downloads.wait(s.began) > 0; s.downloadDelayed {
+		s.relay.Recheck.Down = false // nothing is rechecked now
+		return
+	}
+	measured, download := measureUpload(ctx)
+	s.down, s.downErr = s.relay.SyncDown(measured)
+	s.state.downloads.recordSync(download, len(s.down.Written), time.Now())
+	r.Metrics.CountSynced(mailbox.DirectionDown, len(s.down.Written))
 }
 
 // maySyncDown reports whether plan and grant are for the cluster that answers. Otherwise it may
@@ -135,17 +149,21 @@ func (s *mailboxSync) recordSync() (syncError, late string) {
 	return s.state.failures.Describe(s.upErr, s.downErr, s.before.SyncError), s.state.uploads.describe(time.Now())
 }
 
-// errUploadDelayed: a report that is not copied now has shown nothing.
-var errUploadDelayed = errors.New("the report has changed too much to be copied now")
+// errCopyDelayed: what is not copied now has shown nothing.
+var errCopyDelayed = errors.New("it has changed too much to be copied now")
 
 // decideFindings returns the findings after this sync.
 func (s *mailboxSync) decideFindings(syncError, late string) mailbox.Findings {
+	downErr := s.downErr
+	if s.downloadDelayed {
+		downErr = errCopyDelayed
+	}
 	if s.uploadDelayed {
-		after := s.before.Merge(s.up, errUploadDelayed, s.down, s.downErr)
+		after := s.before.Merge(s.up, errCopyDelayed, s.down, downErr)
 		after.SyncError = cmp.Or(syncError, s.before.SyncError) // what was said of the last one still holds
 		return after
 	}
-	after := s.before.Merge(s.up, s.upErr, s.down, s.downErr)
+	after := s.before.Merge(s.up, s.upErr, s.down, downErr)
 	after.SyncError = cmp.Or(syncError, late)
 	refused := hubclient.IsSameForAll(s.upErr) || s.before.ReportRefused && syncError == s.before.SyncError
 	after.ReportRefused = after.SyncError != "" && (refused || late != "")

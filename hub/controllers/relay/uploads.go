@@ -11,21 +11,33 @@ const (
 	// which keeps what was overwritten for minutes.
 	uploadBurst = 64 << 20
 	uploadRate  = 512 << 10
+	// A sync that asks the hub's API server costs as much as syncCost bytes, however little it writes: a
+	// member may change its objects hundreds of times per second. An agent changes them 5 times. Such a
+	// delay is too short to call anything late.
+	maxSyncRate = 10
+	syncCost    = uploadRate / maxSyncRate
 	// A report is late from a wait of minLateWait on, until nothing was owed for onTimeAfter: a status
 	// that changes with each sync would be written more often than the report.
 	minLateWait = 2 * time.Second
 	onTimeAfter = 10 * time.Second
 )
 
-// uploadThrottle delays the copying of a report that changes more than uploadRate allows. The zero
-// value delays nothing.
-type uploadThrottle struct {
+// copyThrottle delays the copying in one direction of a mailbox that changes more than uploadRate and
+// maxSyncRate allow. The zero value delays nothing.
+type copyThrottle struct {
 	availableAt time.Time
 	late        bool
 }
 
-// record adds the bytes that one sync has copied.
-func (t *uploadThrottle) record(bytes int, now time.Time) {
+// recordSync adds what one sync has cost the hub's API server.
+func (t *copyThrottle) recordSync(size *uploadSize, written int, now time.Time) {
+	if size.requests+written > 0 {
+		t.record(max(size.bytes, syncCost), now)
+	}
+}
+
+// record adds bytes that were copied.
+func (t *copyThrottle) record(bytes int, now time.Time) {
 	const burst = uploadBurst * time.Second / uploadRate
 	if earliest := now.Add(-burst); t.availableAt.Before(earliest) {
 		t.availableAt = earliest
@@ -34,10 +46,10 @@ func (t *uploadThrottle) record(bytes int, now time.Time) {
 }
 
 // wait returns how long nothing is copied.
-func (t *uploadThrottle) wait(now time.Time) time.Duration { return max(0, t.availableAt.Sub(now)) }
+func (t *copyThrottle) wait(now time.Time) time.Duration { return max(0, t.availableAt.Sub(now)) }
 
 // describe says why the report is late; empty if it is not.
-func (t *uploadThrottle) describe(now time.Time) string {
+func (t *copyThrottle) describe(now time.Time) string {
 	switch {
 	case t.wait(now) >= minLateWait:
 		t.late = true

@@ -66,8 +66,8 @@ type ImagePruneSpec struct {
 	UndoWindow *metav1.Duration `json:"undoWindow,omitempty"`
 	// deadline is how long to wait for clusters beyond the undo window. Images not
 	// reported by then become Unknown and are no longer requested: a cluster that
-	// returns later prunes only what it had already started and whose undo window has
-	// ended there. Default: 1h.
+	// returns later prunes only what it had started and whose undo window has ended
+	// there or, after the hub restarted, what its plan names. Default: 1h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) >= duration('1s')",message="deadline must be a duration of at least 1s in hours, minutes and seconds, as in 1h, up to 999999h"

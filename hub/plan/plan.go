@@ -72,7 +72,8 @@ const heldAnyPolicy = "any"
 // acknowledged, and is waited for.
 //
 // A member that is behind needs no new plan; the relay brings it the current one. Without
-// a confirmed report no plan is made, since it might be older than the member's. An agent
+// a confirmed report no plan is made, since it might be older than the member's, except to
+// withdraw prunes: see withdrawsPrunes. An agent
 // refuses a plan of the version that it acknowledged if the hash differs, so that the
 // conflict shows here.
 //
@@ -84,7 +85,13 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 		next = *v.Current
 	}
 	if v.Report == nil || v.ReportUnconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
-		return next, false, next.HeldPolicy != ""
+		write = v.withdrawsPrunes()
+		if write {
+			next.Prunes = nil
+			next.Sequence++
+			next.Hash = Hash(&next)
+		}
+		return next, write, next.HeldPolicy != ""
 	}
 
 	ahead := isMemberAhead(v.Report.Plan, v.Current)
@@ -128,6 +135,25 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	}
 	v.stampInquiries(&next)
 	return next, true, next.HeldPolicy != ""
+}
+
+// withdrawsPrunes reports whether a plan without prunes has to be written although no report is
+// confirmed: a member that returns would carry out prunes that have ended, before another plan
+// reaches it.
+//
+// Invariant: this raises the version once, since a plan without prunes is not raised again. A hub
+// that was restored from a backup cannot come to a version above what the member acknowledged
+// meanwhile: the next version is at most an equal one, which its hash tells apart. So prunes stay
+// together until none of them is requested.
+func (v *Input) withdrawsPrunes() bool {
+	if v.Current == nil || len(v.Current.Prunes) == 0 || v.NewerMemberPlan.Compare(v.Current.PlanVersion) > 0 || v.Report != nil && isMemberAhead(v.Report.Plan, v.Current) {
+		return false
+	}
+	return !slices.ContainsFunc(v.Prunes, func(requested v1alpha1.PlannedPrune) bool {
+		return !requested.Undo && slices.ContainsFunc(v.Current.Prunes, func(p v1alpha1.PlannedPrune) bool {
+			return !p.Undo && p.UID == requested.UID && p.ImageUID == requested.ImageUID
+		})
+	})
 }
 
 // hasEarlierTime reports whether an image is planned since an earlier time than in the current plan,

@@ -27,8 +27,9 @@ type hubState struct {
 	// since is when the member took up the plan that the report answers; what it says of
 	// images may be as old.
 	since int
-	// inquiries that have started and not ended.
+	// inquiries and prunes that have started and not ended.
 	inquiries []types.UID
+	prunes    []v1alpha1.PlannedPrune
 }
 
 // ledger is the content of a backup of the member.
@@ -62,7 +63,7 @@ func (w *planModel) planInput() plan.Input {
 	v := plan.Input{
 		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed,
 		PolicySource: fmt.Sprint("asked ", w.hub.requestedPolicy), Images: []v1alpha1.PlannedImage{plannedImage("a", fmt.Sprintf("%dGi", w.hub.images+1))},
-		Inquiries: w.hub.inquiries,
+		Inquiries: w.hub.inquiries, Prunes: w.hub.prunes,
 	}
 	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
 		v.NewerMemberPlan = *w.refused // the relay reads before it writes
@@ -77,6 +78,7 @@ func (w *planModel) planInput() plan.Input {
 func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
 	v := w.planInput()
 	next, write, isHeld := plan.Next(v)
+	w.requireNoEndedPrune(&next, v)
 	if !write {
 		if v.Current != nil {
 			require.Equal(w.t, *v.Current, next)
@@ -107,6 +109,24 @@ func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
 	_, again, _ := plan.Next(v)
 	require.False(w.t, again, "a second look writes again")
 	return next, true
+}
+
+// requireNoEndedPrune: once no prune of a plan is requested, the hub's plan names none, whether or not
+// the member has confirmed anything. A newer plan of the member is not written over.
+func (w *planModel) requireNoEndedPrune(next *v1alpha1.ClusterPlanSpec, v plan.Input) {
+	if len(next.Prunes) == 0 {
+		return
+	}
+	if has := v.Report.Plan; w.unconfirmed && has != nil {
+		order := has.Compare(v.Current.PlanVersion)
+		if order > 0 || order == 0 && has.Hash != v.Current.Hash {
+			return
+		}
+	}
+	if w.unconfirmed && v.NewerMemberPlan != (v1alpha1.PlanVersion{}) {
+		return
+	}
+	require.True(w.t, slices.ContainsFunc(next.Prunes, func(p v1alpha1.PlannedPrune) bool { return slices.Contains(w.hub.prunes, p) }), "%v of %v", next.Prunes, w.hub.prunes)
 }
 
 // policyRefused is the condition of a member that cannot use a plan's policy.
@@ -209,8 +229,23 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 					w.hub.inquiries = w.hub.inquiries[1:]
 				}
 			},
-			"plan":   func(*rapid.T) { w.planOnHub() },
-			"report": func(*rapid.T) { w.syncReport() },
+			"a prune begins": func(*rapid.T) {
+				w.hub.prunes = append(slices.Clone(w.hub.prunes), plannedPrune(fmt.Sprintf("%06d", w.step)))
+			},
+			"a prune ends": func(*rapid.T) {
+				if len(w.hub.prunes) > 0 {
+					w.hub.prunes = w.hub.prunes[1:]
+				}
+			},
+			"prunes end one after another": func(*rapid.T) {
+				for len(w.hub.prunes) > 0 {
+					w.hub.prunes = w.hub.prunes[1:]
+					w.planOnHub()
+				}
+			},
+			"another hub is elected": func(*rapid.T) { w.unconfirmed = true },
+			"plan":                   func(*rapid.T) { w.planOnHub() },
+			"report":                 func(*rapid.T) { w.syncReport() },
 			"a relay reads the plan": func(*rapid.T) {
 				if w.hub.plan != nil {
 					w.plansInFlight = append(w.plansInFlight, w.hub.plan)

@@ -118,7 +118,7 @@ func deadlineMessage(reported, offline bool) string {
 	case reported:
 		return text + "; its last report says that the image waits there for the end of its undo window"
 	case offline:
-		return text + "; it is offline, and deletes only what it had already accepted"
+		return text + "; it is offline, and deletes only what it had already accepted, or what its plan still names when it returns"
 	default:
 		return text + ": check that its plan is acknowledged (see its MemberCluster)"
 	}

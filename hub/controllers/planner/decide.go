@@ -148,7 +148,6 @@ func decide(s snapshot) decision {
 	case obstacle.Reason != "":
 	case s.holder != "":
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
-	case s.member.Spec.Quarantine != nil: // the plan stays as it is
 	case s.mayPlan:
 		if view.WaitingFor = s.waitsFor(desired); view.WaitingFor == "" {
 			d.plan = decidePlan(s, name, written, desired, view.PolicySource)
@@ -215,11 +214,17 @@ func (s *snapshot) waitsFor(desired map[string]string) string {
 		return "the hub has not read all FleetDiskImages and ClusterPlans since its election; if this persists, see its log"
 	case s.plan == nil && !s.requestsKnown:
 		return "the hub has not read all PruneReports and ImagePrunes since its election; if this persists, see its log"
-	case limited && !s.safeKnown:
+	case limited && !s.safeKnown && !s.isReportUnconfirmed():
 		return fmt.Sprintf("the hub does not know yet what the members hold of the fleet's budget; if this persists, see its log, and ConfigMap %s in its namespace", grant.DepartedConfigMap)
 	default:
 		return ""
 	}
+}
+
+// isReportUnconfirmed reports whether the member may have changed since its report was read. In
+// quarantine nothing that it says counts.
+func (s *snapshot) isReportUnconfirmed() bool {
+	return s.member.Spec.Quarantine != nil || s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence
 }
 
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
@@ -228,9 +233,8 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
-		ReportUnconfirmed: s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence,
-		NewerMemberPlan:   s.syncResult.NewerPlan,
-		DesiredPolicy:     written, PolicyNow: desired, PolicySource: source,
+		ReportUnconfirmed: s.isReportUnconfirmed(), NewerMemberPlan: s.syncResult.NewerPlan,
+		DesiredPolicy: written, PolicyNow: desired, PolicySource: source,
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}

@@ -100,6 +100,29 @@ func TestNothingIsPlannedByUnconfirmedReport(t *testing.T) {
 	}
 }
 
+// A plan of a member in quarantine is not synced. What it says as the quarantine ends is that prunes
+// are over which ended meanwhile, and nothing else new.
+func TestQuarantineWithdrawsEndedPrunes(t *testing.T) {
+	prune := v1alpha1.PlannedPrune{Namespace: "images", Name: "ubuntu", ImageUID: "image", UID: "prune"}
+	s := settledMember(t)
+	s.prunes = []v1alpha1.PlannedPrune{prune}
+	s.plan = decide(s).plan
+	require.Equal(t, s.prunes, s.plan.Spec.Prunes)
+	s.member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "reports 256 imports"}
+	other, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "7", "safeConcurrency": "1"})
+	require.Empty(t, errs)
+	s.policy.Policy = other
+	assert.Nil(t, decide(s).plan, "the prune still runs")
+	s.prunes = nil
+	next := decide(s).plan
+	require.NotNil(t, next)
+	assert.Empty(t, next.Spec.Prunes)
+	assert.Equal(t, s.plan.Spec.Policy, next.Spec.Policy)
+	assert.Equal(t, s.plan.Spec.Sequence+1, next.Spec.Sequence)
+	s.plan = next
+	assert.Nil(t, decide(s).plan)
+}
+
 // While the desired images are unknown, as after a start of the hub, a plan keeps its
 // images: an image that no plan names loses its protection.
 func TestPlanKeepsImagesUntilDesiredImagesAreKnown(t *testing.T) {

@@ -3,9 +3,11 @@ package mailbox
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -91,9 +93,9 @@ func (s *Syncer) runSession(ctx context.Context, session *hubSession) (connected
 	if err := s.Member.Watch(ctx, s.RequestSync); err != nil {
 		return false, err
 	}
+	events := &eventFilter{}
 	hub.OnMailboxEvent(func(o client.Object, deleted bool) {
-		// The agent's own write of a report needs no further sync.
-		if _, isReport := o.(*metav1.PartialObjectMetadata); !isReport || deleted {
+		if events.needsSync(o, deleted) {
 			notify(session.syncRequests)
 		}
 	})
@@ -114,6 +116,31 @@ func (s *Syncer) runSession(ctx context.Context, session *hubSession) (connected
 	notify(session.syncRequests)
 	c := &connectionSync{syncer: s, hub: hub, namespace: access.Namespace}
 	return true, runSyncLoop(ctx, broken, session.syncRequests, c.syncOnce)
+}
+
+// eventFilter selects events of the mailbox on the hub.
+type eventFilter struct {
+	mu sync.Mutex
+	// uid and generation of the MemberLink that was seen last.
+	uid        types.UID
+	generation int64
+}
+
+// needsSync reports whether an event needs a sync. What this agent writes needs none. Nor
+// does what another one writes with the same credential, as in a cluster that was cloned:
+// each would answer the status of the other with its own, without end.
+func (f *eventFilter) needsSync(o client.Object, deleted bool) bool {
+	switch o.(type) {
+	case *metav1.PartialObjectMetadata: // a ClusterReport
+		return deleted
+	case *v1alpha1.MemberLink:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		changed := deleted || f.uid != o.GetUID() || f.generation != o.GetGeneration()
+		f.uid, f.generation = o.GetUID(), o.GetGeneration()
+		return changed
+	}
+	return true
 }
 
 // runSyncLoop calls syncOnce at every request, and after the delay that it returns, until the

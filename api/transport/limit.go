@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -34,6 +35,8 @@ type limitingTransport struct {
 	exceeded func(*LimitError)
 	// events is shared by all watches: a server may end and restart them.
 	events *rate.Limiter
+	// total is the cost of all answers.
+	total atomic.Int64
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
@@ -42,6 +45,9 @@ func (t *limitingTransport) WrappedRoundTripper() http.RoundTripper { return t.n
 // RoundTrip implements http.RoundTripper.
 func (t *limitingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	name := request.Method + " " + request.URL.Path
+	if bound := t.totalBound(); bound != "" {
+		return nil, t.report(name, bound)
+	}
 	ctx, cancel := context.WithCancelCause(request.Context())
 	sent := request.Clone(ctx)
 	sent.Header.Del("Accept-Encoding")
@@ -190,8 +196,13 @@ func (b *limitedBody) meterRead(p []byte) string {
 		return "has an error of more than " + formatBytes(b.maxBytes)
 	}
 	for len(p) > 0 {
+		before := b.meter.cost
 		n, ended := b.meter.add(p)
 		p = p[n:]
+		t.total.Add(b.meter.cost - before)
+		if bound := t.totalBound(); bound != "" {
+			return bound
+		}
 		switch {
 		case !b.isWatch && b.meter.cost > t.AnswerCost:
 			return fmt.Sprintf("is larger than %s, counting %d bytes for each value", formatBytes(t.AnswerCost), valueCost)
@@ -211,6 +222,14 @@ func (b *limitedBody) meterRead(p []byte) string {
 		b.startTimer()
 	}
 	return ""
+}
+
+// totalBound returns what the answers of this transport exceed together; empty for nothing.
+func (t *limitingTransport) totalBound() string {
+	if t.TotalCost == 0 || t.total.Load() <= t.TotalCost {
+		return ""
+	}
+	return fmt.Sprintf("is one of many that are larger than %s together, counting %d bytes for each value", formatBytes(t.TotalCost), valueCost)
 }
 
 // startTimer bounds the time for what is being read, unless it is bounded already.

@@ -258,3 +258,27 @@ func TestAcceptIsTextual(t *testing.T) {
 		assert.Equal(t, want, textual(accept), accept)
 	}
 }
+
+// The caller keeps what it has read: many answers within the limits are bounded, too.
+func TestAnswersAreBoundedTogether(t *testing.T) {
+	limits, sent := testLimits, 0
+	limits.TotalCost = 2 << 20
+	client, url, reported := newTestClient(t, false, limits, func(w http.ResponseWriter, r *http.Request) {
+		sent++
+		if r.URL.Path == "/error" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, `"`+strings.Repeat("x", 60<<10)+`"`)
+	})
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = readAnswer(t, client, url+[]string{"/api", "/error"}[i%2])
+	}
+	require.Len(t, *reported, 1)
+	require.ErrorIs(t, err, (*reported)[0])
+	assert.Contains(t, err.Error(), "larger than 2 MiB together")
+	assert.Equal(t, 35, sent)
+	_, err = readAnswer(t, client, url+"/api")
+	require.ErrorContains(t, err, "larger than 2 MiB together")
+	assert.Equal(t, 35, sent, "nothing is sent any more")
+}

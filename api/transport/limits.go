@@ -31,6 +31,9 @@ const MaxHeaderBytes = 64 << 10
 type Limits struct {
 	// AnswerCost bounds one answer that is no watch, EventCost one event of a watch.
 	AnswerCost, EventCost int64
+	// TotalCost bounds all answers of one transport together, for a caller that keeps them;
+	// 0 for none. Once it is exceeded, nothing is sent any more.
+	TotalCost int64
 	// ErrorBytes bounds the body of an answer with an error code.
 	ErrorBytes int64
 	// AnswerTime bounds the time for the body of one answer, or for the rest of an event
@@ -55,9 +58,10 @@ var Mailbox = Limits{
 const MailboxPageSize = 8
 
 // Install are the limits for installing a chart: the history of a release is read in one
-// answer, and the list of all kinds that the cluster serves in another.
+// answer, and the list of all kinds that the cluster serves in another. Helm keeps what it
+// has read until it ends.
 var Install = Limits{
-	AnswerCost: 32 << 20, EventCost: 8 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
+	AnswerCost: 32 << 20, TotalCost: 128 << 20, EventCost: 8 << 20, ErrorBytes: 256 << 10, AnswerTime: 30 * time.Second,
 	WatchBurst: 8 << 20, WatchRate: 1 << 20,
 }
 

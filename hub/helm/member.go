@@ -13,7 +13,6 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -68,7 +67,7 @@ func NewMember(ctx context.Context, cfg *rest.Config, o Options) (*Member, error
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
 	}
-	cached := memory.NewMemCacheClient(known)
+	cached := newSequentialDiscovery(ctx, known)
 	return &Member{
 		ctx: ctx, cfg: own, namespace: o.Namespace, discovery: cached,
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), closeClient: done,

@@ -39,6 +39,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -68,6 +69,7 @@ type hub struct {
 	requests    *prunetracker.Tracker
 	prunes      *imageprune.Reconciler
 	shares      *grantcontroller.Shares
+	raises      *plan.Raises
 	transfers   metrics.TransfersFunc
 	credentials *connection.CredentialProblems
 	rotations   *connection.Rotations
@@ -173,7 +175,7 @@ func (h *hub) createState() {
 	}
 	h.rollouts.Budget = h.budget
 	h.store.OnSynced(h.rollouts.EnqueueIfReady)
-	h.shares = &grantcontroller.Shares{}
+	h.shares, h.raises = &grantcontroller.Shares{}, &plan.Raises{}
 	h.credentials, h.rotations = &connection.CredentialProblems{}, &connection.Rotations{}
 	h.joined, h.installed = &registrationcontroller.Conditions{}, &installcontroller.Conditions{}
 	h.reports = reportcontroller.New(h.local.GetCache(), h.live, h.events, metrics.NewReports(ctrlmetrics.Registry), h.index, h.store, h.rollouts, h.requests)
@@ -267,14 +269,14 @@ func (h *hub) setupPlanning() error {
 	plans := &planner.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Events: h.events, Metrics: h.metrics, Namespace: h.Namespace, Version: version,
 		Reports: h.store, Links: h.links, Replica: h.replica, Watchdog: h.watchdog, CredentialProblems: h.credentials, Rotations: h.rotations, Registrations: h.joined, Installs: h.installed,
-		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares,
+		Policy: h.policy, Index: h.index, Images: h.rollouts, Requests: h.requests, Shares: h.shares, Raises: h.raises,
 	}
 	if err := plans.Setup(h.local); err != nil {
 		return err
 	}
 	grants := &grantcontroller.Reconciler{
 		Client: h.local.GetClient(), Live: h.live, Metrics: metrics.NewGrants(ctrlmetrics.Registry),
-		Reports: h.store, Policy: h.policy, Namespace: h.Namespace, Challenge: h.replica.Challenge(), Shares: h.shares,
+		Reports: h.store, Policy: h.policy, Namespace: h.Namespace, Challenge: h.replica.Challenge(), Shares: h.shares, Raises: h.raises,
 	}
 	return grants.Setup(h.local)
 }

@@ -75,7 +75,7 @@ var verdicts = map[string]map[string]verdict{
 		"ConnectionChanged": isInProgress, "ConnectionChanged, no report yet": isInProgress,
 		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
 		"InstallAttemptsExhausted": hasFailed, "NamespaceTaken": hasFailed,
-		"ForeignAgent": hasFailed, "PolicyHeld": hasFailed, "VersionTooOld": hasFailed, "ReportOversized": hasFailed,
+		"ForeignAgent": hasFailed, "PolicyHeld": hasFailed, "AnotherHub": hasFailed, "VersionTooOld": hasFailed, "ReportOversized": hasFailed,
 	},
 	"VMDiskImage": {
 		"WaitingForSlot": isInProgress, "Paused": isInProgress, "Importing": isInProgress, "BackingOff": isInProgress, "New version": isInProgress,

@@ -58,6 +58,7 @@ var remedies = map[string]map[string]string{
 	v1alpha1.ConditionPolicyAcknowledged: {
 		v1alpha1.ReasonNotAcknowledged: "Wait; if it stays, read the agent's log.",
 		v1alpha1.ReasonPolicyHeld:      "The hub was restored from a backup. Change the policy ConfigMap to release it.",
+		v1alpha1.ReasonAnotherHub:      "Two hubs write to it. Stop one, or delete the MemberCluster on the one that is not to have it.",
 		v1alpha1.ReasonPolicyRefused:   correctPolicy,
 		v1alpha1.ReasonNoPolicy:        correctPolicy,
 	},

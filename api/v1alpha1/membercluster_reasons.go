@@ -120,6 +120,9 @@ const (
 	// ReasonPolicyHeld: the hub was restored or set up again, so the member keeps its
 	// policy until the hub's ConfigMap changes.
 	ReasonPolicyHeld = "PolicyHeld"
+	// ReasonAnotherHub: another hub writes to the member, too, and raises its versions above
+	// this hub's, which gives way for a while.
+	ReasonAnotherHub = "AnotherHub"
 	// ReasonNoPolicy: the member has no planned policy, because the hub has no valid one.
 	ReasonNoPolicy = "NoPolicy"
 	// ReasonPolicyRefused: the policy's overrides for this member contradict each other, or

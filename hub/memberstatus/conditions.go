@@ -238,6 +238,9 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	switch {
 	case s.Holder != "":
 		return s.duplicateClusterState()
+	case s.Contested:
+		return conditionFalse(v1alpha1.ReasonAnotherHub, "another hub writes plans or grants of this member too, and each raised its versions above those of the other: this hub goes on after half an hour. "+
+			"Stop the other hub, or delete this MemberCluster on the hub that is not to have it: %s", shellword.FormatCommand("kubectl delete membercluster %s", s.Member.Name))
 	case len(s.PolicyErrors) > 0:
 		return conditionFalse(v1alpha1.ReasonPolicyRefused, "the overrides of this member contradict each other (%s): %s. %s", s.PolicySource, policy.FormatErrors(s.PolicyErrors), s.planThatStays())
 	case plan == nil && s.DesiredPolicy == nil:
@@ -435,7 +438,7 @@ func (s *statusBuilder) isStalled(reason string) bool {
 		v1alpha1.ReasonJoinTokenExpired, v1alpha1.ReasonRevoked,
 		v1alpha1.ReasonForeignAgent, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonValuesInvalid, v1alpha1.ReasonAgentDialsIn,
 		v1alpha1.ReasonInstallAttemptsExhausted, v1alpha1.ReasonNamespaceTaken,
-		v1alpha1.ReasonPolicyRefused, v1alpha1.ReasonPolicyHeld,
+		v1alpha1.ReasonPolicyRefused, v1alpha1.ReasonPolicyHeld, v1alpha1.ReasonAnotherHub,
 		v1alpha1.ReasonReportOversized, v1alpha1.ReasonReportUndecodable, v1alpha1.ReasonUnlistedReports, v1alpha1.ReasonPagesOmitted:
 		return true
 	case v1alpha1.ReasonVersionTooOld, v1alpha1.ReasonVersionTooNew, v1alpha1.ReasonKindsOlder:

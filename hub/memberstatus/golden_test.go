@@ -71,6 +71,7 @@ func TestGoldenStatuses(t *testing.T) {
 			v.Plan = newPlan(planVersion(1, 5), concurrencyPolicy(3))
 		},
 		"PolicyHeld":    func(v *memberstatus.Input) { withHeldPolicy(v.Plan, concurrencyPolicy(5)) },
+		"AnotherHub":    func(v *memberstatus.Input) { v.Contested = true },
 		"VersionTooOld": func(v *memberstatus.Input) { v.HubVersion = "v1.9.0" },
 		"VersionTooOld, the hub upgrades": func(v *memberstatus.Input) {
 			installed(metav1.ConditionTrue, v1alpha1.ReasonInstalled)(v)

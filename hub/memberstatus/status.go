@@ -73,6 +73,8 @@ type Input struct {
 	WaitingFor string
 	// InvalidPlan is why the next plan cannot be written; empty for nothing.
 	InvalidPlan string
+	// Contested: another hub writes plans or grants of the member, too.
+	Contested bool
 	// NewerMemberPlan is the version of the member's plan if it is newer than the hub's.
 	NewerMemberPlan v1alpha1.PlanVersion
 	// OtherClusterUID is the clusterUID of a report in the member that was not copied,

@@ -329,6 +329,11 @@ func TestStatusConditions(t *testing.T) {
 			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonPolicyHeld, "the policy of the hub's ConfigMap (override a=b) is held back"}},
 			wantReady: no, wantWhy: v1alpha1.ReasonPolicyHeld,
 		},
+		"another hub": {
+			change:    func(v *memberstatus.Input) { v.Contested, v.Plan = true, withHeldPolicy(v.Plan, concurrencyPolicy(9)) },
+			want:      []want{{v1alpha1.ConditionPolicyAcknowledged, no, v1alpha1.ReasonAnotherHub, "delete this MemberCluster on the hub that is not to have it: kubectl delete membercluster "}},
+			wantReady: no, wantWhy: v1alpha1.ReasonAnotherHub,
+		},
 		"held within the fleet's budget": {
 			change: func(v *memberstatus.Input) {
 				v.Plan = withHeldPolicy(v.Plan, concurrencyPolicy(9))

@@ -33,6 +33,8 @@ type Input struct {
 	// NewerMemberPlan is the version of the member's copy of the plan, if it is newer
 	// than the hub's; otherwise zero.
 	NewerMemberPlan v1alpha1.PlanVersion
+	// Contested: another hub plans for the member, too; see Raises.
+	Contested bool
 	// DesiredPolicy is what the fleet's ConfigMap asks for, and PolicySource its source:
 	// see Policy.ForMember. Nil means that there is no valid policy, not that it is
 	// unknown.
@@ -69,7 +71,8 @@ const heldAnyPolicy = "any"
 //
 // A copy in the member that is ahead, and whose policy the agent refuses, blocks the
 // relay: the plan rises above it. A copy that is ahead and not refused is about to be
-// acknowledged, and is waited for.
+// acknowledged, and is waited for. Above the plans of another hub, which rise above these
+// in turn, the plan rises so often only; see Raises.
 //
 // A member that is behind needs no new plan; the relay brings it the current one. Without
 // a confirmed report no plan is made, since it might be older than the member's, except to
@@ -94,7 +97,10 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 		return next, write, next.HeldPolicy != ""
 	}
 
-	ahead := isMemberAhead(v.Report.Plan, v.Current)
+	ahead, blocked := isMemberAhead(v.Report.Plan, v.Current), isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
+	if v.Contested && (ahead || blocked) {
+		return next, false, next.HeldPolicy != ""
+	}
 	data, source, heldPolicy := v.nextPolicy(ahead)
 	if v.Current == nil && !ahead && len(data)+len(v.Images)+len(v.Kept)+len(v.Retired)+len(v.Inquiries)+len(v.Prunes) == 0 {
 		return next, false, false
@@ -108,7 +114,6 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if !same {
 		next.Hash = Hash(&next)
 	}
-	blocked := isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
 	switch {
 	case ahead && blocked:
 		next.Epoch, next.Sequence = max(v.Report.Plan.Epoch, v.NewerMemberPlan.Epoch)+1, 1

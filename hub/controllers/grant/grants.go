@@ -255,9 +255,13 @@ func (r *Reconciler) allocatedGrants(decided []budget.GrantWrite, members []memb
 	return writes
 }
 
-// unlimitedGrants returns the grants to write without a fleet-wide budget. Their sequence
-// rises above what the member has shown.
-func (r *Reconciler) unlimitedGrants(all []memberState) (writes []*v1alpha1.TransferGrant) {
+// grantUnlimited writes the grants without a fleet-wide budget, and returns when to do so
+// again; 0 for never. Their sequence rises above what the member has shown, unless another
+// hub raises it in turn.
+func (r *Reconciler) grantUnlimited(ctx context.Context, all []memberState) (after time.Duration) {
+	var writes []*v1alpha1.TransferGrant
+	var raised []string
+	now := time.Now()
 	for i := range all {
 		s := &all[i]
 		if !s.writable {
@@ -268,14 +272,26 @@ func (r *Reconciler) unlimitedGrants(all []memberState) (writes []*v1alpha1.Tran
 			ahead = v1alpha1.ClaimedSequence(s.link.Status.AheadGrant)
 		}
 		g := r.grantObject(s.member.Name)
-		if g.ResourceVersion != "" && g.Spec.ClusterUID == s.clusterUID() && g.Spec.Unlimited && g.Spec.Sequence >= ahead {
+		if ahead > g.Spec.Sequence {
+			if contestedFor := r.Raises.Contested(s.member.Name, now); contestedFor > 0 {
+				after = trigger.Earliest(after, contestedFor)
+				continue
+			}
+			raised = append(raised, s.member.Name)
+		} else if g.ResourceVersion != "" && g.Spec.ClusterUID == s.clusterUID() && g.Spec.Unlimited {
 			continue
 		}
 		g.Spec = v1alpha1.TransferGrantSpec{ClusterUID: s.clusterUID(), Unlimited: true, Sequence: max(g.Spec.Sequence, ahead) + 1}
 		r.accountant.RecordSequence(s.member.Name, g.Spec.Sequence)
 		writes = append(writes, g)
 	}
-	return writes
+	r.writeGrants(ctx, writes)
+	for _, member := range raised {
+		if _, unknown := r.unknownGrants[member]; !unknown {
+			r.Raises.Record(member, now)
+		}
+	}
+	return after
 }
 
 // writeGrants writes grants in parallel, each guarded by its resourceVersion. One that

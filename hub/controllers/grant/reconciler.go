@@ -20,6 +20,7 @@ import (
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -80,6 +81,8 @@ type Reconciler struct {
 	// Challenge identifies this process.
 	Challenge string
 	Shares    *Shares
+	// Raises counts grants above versions that this hub never wrote.
+	Raises *plan.Raises
 
 	requests       trigger.Source[reconcile.Request]
 	startedAt      time.Time
@@ -138,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (ctrl.R
 	if !limited {
 		r.Shares.publish(false, nil)
 		r.Metrics.Reset()
-		r.writeGrants(ctx, r.unlimitedGrants(members))
+		after = r.grantUnlimited(ctx, members)
 	} else {
 		after = trigger.Earliest(r.shareBudget(ctx, state.Policy, members), heartbeatCheckInterval)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -79,7 +80,7 @@ func newTestHub(t testing.TB, members ...string) *testHub {
 func (s *testHub) elect(challenge string) {
 	s.Reconciler = &Reconciler{
 		Client: s.live, Live: s.live, Metrics: metrics.NewGrants(prometheus.NewRegistry()), Reports: s.reports, Policy: s.policy,
-		Namespace: "ot-hub", Challenge: challenge, Shares: &Shares{},
+		Namespace: "ot-hub", Challenge: challenge, Shares: &Shares{}, Raises: &plan.Raises{},
 	}
 }
 

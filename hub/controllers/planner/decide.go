@@ -72,6 +72,9 @@ type snapshot struct {
 	planRefused bool
 	// invalidPlan is why the next plan cannot be written; empty for nothing.
 	invalidPlan string
+	// contestedFor is how long another hub, which writes to the member too, is given way; 0
+	// for none.
+	contestedFor time.Duration
 }
 
 // decision is what to write for one member.
@@ -131,7 +134,7 @@ func decide(s snapshot) decision {
 	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
-		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
+		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, Contested: s.contestedFor > 0, NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
 	if s.policy.Refused {
 		view.PolicyRefused = s.policy.Message
@@ -168,6 +171,7 @@ func decide(s snapshot) decision {
 	if obstacle.Reason != "" {
 		d.recheckAfter = namespaceRetryDelay
 	}
+	d.recheckAfter = trigger.Earliest(d.recheckAfter, s.contestedFor)
 	if s.awaitsConfirmedReport() {
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, confirmRetryDelay)
 	}
@@ -233,7 +237,7 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
-		ReportUnconfirmed: s.isReportUnconfirmed(), NewerMemberPlan: s.syncResult.NewerPlan,
+		ReportUnconfirmed: s.isReportUnconfirmed(), NewerMemberPlan: s.syncResult.NewerPlan, Contested: s.contestedFor > 0,
 		DesiredPolicy: written, PolicyNow: desired, PolicySource: source,
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,

@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -383,4 +384,28 @@ func TestRecreatedMemberIsNotTheFormerCluster(t *testing.T) {
 	assert.Nil(t, d.plan)
 	s.namespace = nil
 	assert.Empty(t, decide(s).status.ClusterUID)
+}
+
+// Two hubs that have one member raise their plans above each other: this one gives way
+// after a few times, says so, and goes on by itself.
+func TestPlanIsNotRaisedWithoutEnd(t *testing.T) {
+	s, raises := settledMember(t), &plan.Raises{}
+	for range 20 {
+		s.contestedFor = raises.Contested("frankfurt", s.now)
+		if d := decide(s); d.plan != nil {
+			raised := s.plan != nil
+			assert.Equal(t, raised, s.plan != nil && plan.IsRaise(&d.plan.Spec, &s.plan.Spec))
+			if raised {
+				raises.Record("frankfurt", s.now)
+			}
+			s.plan = d.plan
+		}
+		s.root.Report.Plan = &v1alpha1.PlanVersion{Epoch: s.plan.Spec.Epoch + 1, Sequence: 1, Hash: "the other hub's"}
+	}
+	assert.Equal(t, int64(13), s.plan.Spec.Epoch, "1, and 6 times above the other hub's")
+	d := decide(s)
+	assert.Nil(t, d.plan)
+	assert.Equal(t, v1alpha1.ReasonAnotherHub, meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionPolicyAcknowledged).Reason)
+	assert.Positive(t, d.recheckAfter)
+	assert.LessOrEqual(t, d.recheckAfter, 30*time.Minute)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
 // newerReport is a report that the hub does not have.
@@ -55,6 +56,7 @@ func TestStalledSyncIsInTheStatus(t *testing.T) {
 			Assigner: &shard.Assigner{Replica: replica, Peers: shard.NewPeers(c, replica, nil, nil)}, Metrics: metrics.NewShards(prometheus.NewRegistry()),
 		}
 		r := &Reconciler{
+			Raises: &plan.Raises{},
 			Client: c, Live: c, Reports: reports, Links: links, Replica: replica, Watchdog: watchdog,
 			CredentialProblems: &connection.CredentialProblems{}, Rotations: &connection.Rotations{}, Registrations: &registration.Conditions{},
 			Installs: &install.Conditions{}, Policy: &policy.InForce{}, Index: inventory.NewIndex(), Images: rollout.NewFleetState(reports.HasSynced), Requests: prunetracker.New(), Shares: &grant.Shares{},

@@ -38,6 +38,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -80,6 +81,8 @@ type Reconciler struct {
 	Images   DesiredImages
 	Requests PruneRequests
 	Shares   *grant.Shares
+	// Raises counts plans above versions that this hub never wrote.
+	Raises *plan.Raises
 
 	requests         trigger.Source[ctrl.Request]
 	conflicts        trigger.ConflictTracker
@@ -121,6 +124,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.pacer.Forget(request.Name)
+			r.Raises.Forget(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -160,7 +164,7 @@ func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, 
 	if err := r.prepareMailbox(ctx, member, d); err != nil {
 		return ctrl.Result{}, err
 	}
-	planErr := r.writePlan(ctx, member, d)
+	planErr := r.writePlan(ctx, member, known.plan, d)
 	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) ||
 		trigger.IsConflict(planErr) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)})
 	if refused || planErr == nil && known.mayPlan {
@@ -207,7 +211,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	s.inquiries, s.prunes, s.requestsKnown = r.Requests.ForMember(member.Name)
 	s.transfers = r.Shares.ForMember(member.Name)
 	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
-	s.mayPlan = s.policy.Known && synced
+	s.mayPlan, s.contestedFor = s.policy.Known && synced, r.Raises.Contested(member.Name, s.now)
 	var err error
 	if s.holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
@@ -299,12 +303,19 @@ func (r *Reconciler) prepareMailbox(ctx context.Context, member *v1alpha1.Member
 	return nil
 }
 
-func (r *Reconciler) writePlan(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
+func (r *Reconciler) writePlan(ctx context.Context, member *v1alpha1.MemberCluster, current *v1alpha1.ClusterPlan, d decision) error {
 	if d.plan == nil {
 		return nil
 	}
 	if err := r.createOrUpdate(ctx, d.plan); err != nil {
 		return fmt.Errorf("writing the ClusterPlan of MemberCluster %s: %w", member.Name, err)
+	}
+	var before *v1alpha1.ClusterPlanSpec
+	if current != nil {
+		before = &current.Spec
+	}
+	if plan.IsRaise(&d.plan.Spec, before) {
+		r.Raises.Record(member.Name, time.Now())
 	}
 	r.Metrics.CountPlanWrite()
 	log.FromContext(ctx).Info("Wrote ClusterPlan", "epoch", d.plan.Spec.Epoch, "sequence", d.plan.Spec.Sequence, "policy", d.plan.Spec.PolicySource)

@@ -25,6 +25,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/metrics"
+	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
 // What a member says may lead to a plan that the API server refuses. Its status must not freeze with
@@ -51,7 +52,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 					return c.Create(ctx, o, options...)
 				},
 			})
-			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images}
+			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
 			member := &v1alpha1.MemberCluster{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
 			known.member = member

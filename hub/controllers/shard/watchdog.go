@@ -104,7 +104,7 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		return nil
 	}
 	var list v1alpha1.MemberClusterList
-	if err := w.Cached.List(ctx, &list); err != nil {
+	if err := w.Cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing MemberClusters: %w", err)
 	}
 	now := time.Now()

@@ -137,7 +137,7 @@ func (p *pagePass) writePage(ctx context.Context, page report.Page) error {
 		}
 	}
 	stored.refusedUntil = now.Add(mailbox.RefusedPageDelay)
-	ctrl.LoggerFrom(ctx).Error(err, "The API server does not take a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
+	ctrl.LoggerFrom(ctx).Error(err, "Failed to write a page of the report; its images stay as last reported. Check that the CRDs are of the agent's version, and which quotas and webhooks the namespace has",
 		"page", page.Name, "retryAfter", mailbox.RefusedPageDelay)
 	return nil
 }

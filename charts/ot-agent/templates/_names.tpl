@@ -4,7 +4,7 @@ there is one agent per cluster, and the admission policies are known by name.
 */}}
 {{- define "ot-agent.selectorLabels" -}}
 app.kubernetes.io/name: ot-agent
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "ot-agent.labels" -}}
@@ -42,7 +42,7 @@ The image. global.imageRegistry takes the place of all up to the first slash.
 Secrets to pull it with, those of this chart and the global ones.
 */}}
 {{- define "ot-agent.imagePullSecrets" -}}
-{{- with concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) | uniq }}
+{{- with concat (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) | uniq }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -69,22 +69,21 @@ topologySpreadConstraints:
 {{- end }}
 
 {{/*
-A security context that namespaces of Pod Security's level restricted take.
+A security context that namespaces of Pod Security's level restricted accept. OpenShift assigns user
+and groups itself, and its restricted SCC refuses others. A value replaces the whole context: Helm
+would merge it with defaults in values.yaml, and no key could be left out.
 */}}
 {{- define "ot-agent.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- if not (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
+{{- $context = merge $context (dict "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) }}
+{{- end }}
+{{- toYaml (.Values.podSecurityContext | default $context) }}
 {{- end }}
 
 {{- define "ot-agent.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $context := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
+{{- toYaml (.Values.securityContext | default $context) }}
 {{- end }}
 
 {{- /*
@@ -135,7 +134,7 @@ Namespaces of the cluster itself, as a list in CEL.
 {{- $names = append $names (index $account 2) }}
 {{- end }}
 {{- $quoted := list }}
-{{- range concat $names .Values.protectedNamespaces | uniq | sortAlpha }}
+{{- range concat $names (.Values.protectedNamespaces | default list) | uniq | sortAlpha }}
 {{- $quoted = append $quoted (squote .) }}
 {{- end }}
 {{- join ", " $quoted }}
@@ -154,6 +153,19 @@ Namespaces of the cluster itself, as a list in CEL.
 {{- end }}
 
 {{/*
+An object of extraObjects as YAML. Texts are templates. Objects are not: a rule of Prometheus has
+braces of its own.
+*/}}
+{{- define "ot-agent.extraObject" -}}
+{{- $object := index . 1 }}
+{{- if typeIs "string" $object }}
+{{- tpl $object (index . 0) }}
+{{- else }}
+{{- toYaml $object }}
+{{- end }}
+{{- end }}
+
+{{/*
 Says "true" where this cluster has no such namespace, or deletes it: an object in it would be refused,
 and the whole release with it. Namespaces that the release itself makes are there in time. kube-system
 is in every cluster. Without it no cluster is asked, as by helm template, and all count as present.
@@ -165,7 +177,7 @@ is in every cluster. Without it no cluster is asked, as by helm template, and al
 {{- $own = append $own $root.Values.policy.namespace }}
 {{- end }}
 {{- range $root.Values.extraObjects }}
-{{- range splitList "\n---" (tpl (typeIs "string" . | ternary . (toYaml .)) $root) }}
+{{- range splitList "\n---" (include "ot-agent.extraObject" (list $root .)) }}
 {{- $object := fromYaml . }}
 {{- if eq (toString $object.kind) "Namespace" }}
 {{- $own = append $own $object.metadata.name }}

@@ -72,7 +72,7 @@ the ConfigMap.
 {{- define "ot-agent.policyConfigMap" -}}
 namespaceSelector:
   matchLabels:
-    kubernetes.io/metadata.name: {{ .Values.policy.namespace }}
+    kubernetes.io/metadata.name: {{ .Values.policy.namespace | quote }}
 resourceRules:
   - apiGroups: [""]
     apiVersions: [v1]

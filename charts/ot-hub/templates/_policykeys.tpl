@@ -67,7 +67,7 @@ the ConfigMap.
 {{- define "ot-hub.policyConfigMap" -}}
 namespaceSelector:
   matchLabels:
-    kubernetes.io/metadata.name: {{ .Values.policy.namespace }}
+    kubernetes.io/metadata.name: {{ .Values.policy.namespace | quote }}
 resourceRules:
   - apiGroups: [""]
     apiVersions: [v1]

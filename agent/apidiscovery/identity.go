@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// The identity is the UID of kube-system. A right to that name alone would be void: images are
+// looked up by the namespaces that they name.
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
 // ClusterIdentity identifies the cluster that a reader reads from.
 type ClusterIdentity struct {

@@ -97,8 +97,8 @@ type WaveStatus struct {
 	// doneAt is when the wave became done, by the hub's clock. Absent while it is not done.
 	// +optional
 	DoneAt *metav1.Time `json:"doneAt,omitempty"`
-	// firstDoneAt is the doneAt that a wave gets back which is not done because clusters have
-	// come back that were offline. Absent once a cluster of the wave starts, or an image there
+	// firstDoneAt keeps doneAt while clusters that were offline finish; the wave gets it back
+	// then. Absent once a cluster of the wave starts, or an image there
 	// starts over. Hubs of older versions did not record it.
 	// +optional
 	FirstDoneAt *metav1.Time `json:"firstDoneAt,omitempty"`

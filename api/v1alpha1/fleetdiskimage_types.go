@@ -112,7 +112,7 @@ type Rollout struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?$') && size(self) > 0 && duration(self) > duration('0s')",message="progressDeadline must be a duration in hours, minutes and seconds, as in 6h, up to 999999h"
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
-	// paused starts no more clusters. Clusters in progress continue.
+	// paused: while true, no further cluster starts. Clusters in progress continue.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 	// offlineClusters says how a wave treats offline clusters: Defer continues without

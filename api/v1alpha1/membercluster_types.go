@@ -344,7 +344,9 @@ type MemberClusterStatus struct {
 // +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.status.policy.source`
 // +kubebuilder:printcolumn:name="Shard",type=string,JSONPath=`.status.shard`
 // +kubebuilder:printcolumn:name="Silent",type=date,JSONPath=`.status.silentSince`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Transfers",type=string,JSONPath=`.status.transfers.reason`,priority=1
 // +kubebuilder:printcolumn:name="OwnLimit",type=integer,JSONPath=`.status.ownConcurrency`,priority=1
 // +kubebuilder:printcolumn:name="Quarantine",type=string,JSONPath=`.spec.quarantine.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1

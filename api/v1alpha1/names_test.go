@@ -318,7 +318,8 @@ func collectChartObjects(t *testing.T) []string {
 			if m := objectKind.FindStringSubmatch(line); m != nil {
 				kind = m[1]
 			} else if m := chartName.FindStringSubmatch(line); m != nil && kind != "" {
-				found.add(chartOf(path) + " " + kind + " " + strings.TrimSpace(m[1]))
+				// The name is the same with and without quotes.
+				found.add(chartOf(path) + " " + kind + " " + strings.Replace(strings.TrimSpace(m[1]), " | quote }}", " }}", 1))
 				kind = ""
 			}
 		}

@@ -1891,7 +1891,7 @@ export interface RolloutStrategy {
   maxFailures?: number | string;
   /** progressDeadline is how long a cluster may take, counted while it is online, before it counts as failed, as in 6h. */
   progressDeadline?: string;
-  /** paused starts no more clusters. */
+  /** paused: while true, no further cluster starts. */
   paused?: boolean;
   /** offlineClusters says how a wave treats offline clusters: Defer continues without them, Wait waits for them. */
   offlineClusters?: OfflineClusters;
@@ -2273,7 +2273,7 @@ export interface WaveStatus {
   clusters: ClusterCounts;
   /** doneAt is when the wave became done, by the hub's clock. */
   doneAt?: string;
-  /** firstDoneAt is the doneAt that a wave gets back which is not done because clusters have come back that were offline. */
+  /** firstDoneAt keeps doneAt while clusters that were offline finish; the wave gets it back then. */
   firstDoneAt?: string;
   /** awaitedClusters are the first clusters, by name, that were in progress and offline at doneAt or firstDoneAt, and have not finished since: when they come back, minSuccessTime does not start again. */
   awaitedClusters?: string[];

@@ -239,8 +239,11 @@ func (e *Executor) awaitToken(ctx context.Context) error {
 		e.token = token
 		return len(token) > 0 && string(token) != string(e.spent), err
 	})
-	if err != nil || made {
+	if err != nil {
 		return err
+	}
+	if made {
+		return e.checkHubAddress(ctx)
 	}
 	return TimeoutError{fmt.Sprintf("the hub has made no join token for %s: %s", e.Request.Name,
 		e.said(ctx, v1alpha1.ConditionJoined, "does it run? "+shellword.FormatCommand("kubectl -n %s get pods", e.Namespace)))}

@@ -153,9 +153,14 @@ func (s snapshot) offerJoinToken(preparing func(step) decision) decision {
 	if expired {
 		return s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonJoinTokenExpired, "the join token expired at %s without being used. %s", expires.Format(time.RFC3339), s.newTokenHint())
 	}
+	unreachable := ""
+	if s.clusterOnlyURL != "" {
+		unreachable = fmt.Sprintf(". It names %s, which only Pods of the hub's own cluster reach: for an agent elsewhere, set pull.apiURL and pull.apiCA of chart ot-hub first. %s",
+			s.clusterOnlyURL, s.newTokenHint())
+	}
 	d := s.withCondition(noStep, metav1.ConditionFalse, v1alpha1.ReasonAwaitingAgent,
-		"a join token, valid until %s, is in Secret %s/%s: put its key %s into Secret %s/%s of the cluster", expires.Format(time.RFC3339),
-		s.hubNamespace, s.joinSecret.Name, registration.KubeconfigKey, s.member.Spec.AgentNamespace, registration.JoinSecret)
+		"a join token, valid until %s, is in Secret %s/%s: put its key %s into Secret %s/%s of the cluster%s", expires.Format(time.RFC3339),
+		s.hubNamespace, s.joinSecret.Name, registration.KubeconfigKey, s.member.Spec.AgentNamespace, registration.JoinSecret, unreachable)
 	d.requeueAfter = expires.Sub(s.now) + time.Second
 	return d
 }

@@ -28,6 +28,9 @@ const maxCABytes = 8192
 type Issuer struct {
 	// URL of the hub's API server as agents reach it.
 	URL string
+	// ClusterOnly: URL is the Service of the hub's own API server, which agents in other clusters
+	// do not reach.
+	ClusterOnly bool
 	// CAFile has the certificate authorities that agents use to verify that server; if
 	// empty, CAData has them; if that is empty too, agents use those of their system.
 	CAFile string
@@ -35,6 +38,9 @@ type Issuer struct {
 	// JoinTokenLife and AgentTokenLife of tokens.
 	JoinTokenLife, AgentTokenLife time.Duration
 }
+
+// podTokenFile is where rest.InClusterConfig reads a Pod's token.
+const podTokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // NewIssuer returns the Issuer for the hub's flags. Without flags, agents connect where
 // the hub itself does.
@@ -45,6 +51,7 @@ func NewIssuer(cfg *rest.Config, url, caFile string, joinTokenLife, agentTokenLi
 		if !strings.Contains(i.URL, "://") {
 			i.URL = "https://" + i.URL
 		}
+		i.ClusterOnly = cfg.BearerTokenFile == podTokenFile
 	} else if !strings.HasPrefix(url, "https://") {
 		return Issuer{}, fmt.Errorf("--hub-api-url is %q: it must start with https://", url)
 	}

@@ -114,6 +114,9 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // that it exists.
 func (r *Reconciler) readSnapshot(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	s := snapshot{now: time.Now(), member: member, hubNamespace: r.Namespace}
+	if r.Issuer.ClusterOnly {
+		s.clusterOnlyURL = r.Issuer.URL
+	}
 	var errs []error
 	exists := func(key client.ObjectKey, o client.Object) bool {
 		err := r.Live.Get(ctx, key, o)

@@ -15,6 +15,9 @@ type snapshot struct {
 	member *v1alpha1.MemberCluster
 	// hubNamespace is the hub's own namespace.
 	hubNamespace string
+	// clusterOnlyURL is the address in join tokens if agents in other clusters do not reach it;
+	// empty otherwise.
+	clusterOnlyURL string
 	// namespaceReady: the member's namespace exists, belongs to it and is not being
 	// deleted.
 	namespaceReady bool

@@ -112,7 +112,7 @@ func (r *Reader) latestWarning(ctx context.Context, pod *corev1.Pod) *corev1.Pod
 	r.addUsage(pod.Namespace, usage{time: now.Sub(start) - readTimeout})
 	if err != nil {
 		if !r.failed {
-			ctrl.LoggerFrom(ctx).Error(err, "Failed to read the Events of a Pod that does not start; its image or machine says less", "pod", client.ObjectKeyFromObject(pod))
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list Events of a pending Pod; leaving them out of the status message", "pod", client.ObjectKeyFromObject(pod))
 		}
 		r.failed = true
 		delay := min(max(2*r.failures[pod.Namespace].delay, readRetryDelay), maxReadRetryDelay)

@@ -183,7 +183,7 @@ func (r *Reader) recordInvalidPolicy(ctx context.Context, s State, status v1alph
 	}
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPolicyAccepted)
 	if c == nil || c.Reason != v1alpha1.ReasonInvalid || c.Message != s.message {
-		log.FromContext(ctx).Info("Refused the policy ConfigMap; what it changes does not apply", "error", s.message)
+		log.FromContext(ctx).Info("Rejected policy ConfigMap; keeping the last valid policy", "error", s.message)
 		r.Events.Eventf(s.configMap, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", v1alpha1.SanitizeText(s.message, maxEventBytes))
 	}
 }

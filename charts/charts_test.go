@@ -100,3 +100,28 @@ func TestLogLinesInRunbooksExist(t *testing.T) {
 	}
 	assert.Positive(t, found)
 }
+
+var columnWord = regexp.MustCompile(`\b[A-Z]{5,}\b`)
+
+// TestColumnsInRunbooksExist: a runbook that names a column sends a person to what kubectl prints.
+func TestColumnsInRunbooksExist(t *testing.T) {
+	crd, err := os.ReadFile("ot-hub/files/crds/pelotech.ot_memberclusters.yaml")
+	require.NoError(t, err)
+	columns := map[string]bool{}
+	for _, column := range regexp.MustCompile(`(?m)^      name: (\w+)$`).FindAllStringSubmatch(string(crd), -1) {
+		columns[strings.ToUpper(column[1])] = true
+	}
+	named := 0
+	for path, text := range readFiles(t, "ot-hub/runbooks", ".md") {
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, "`kubectl get membercluster") {
+				continue
+			}
+			for _, word := range columnWord.FindAllString(line, -1) {
+				named++
+				assert.True(t, columns[word], "%s: kubectl get memberclusters has no column %s", path, word)
+			}
+		}
+	}
+	assert.Positive(t, named)
+}

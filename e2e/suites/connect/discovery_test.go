@@ -123,7 +123,7 @@ func TestClusterLeavesByCommand(t *testing.T) {
 	_, leaving, found := strings.Cut(pages.Read(t, "docs/operate/members.md").Text(), "### Leaving with Cluster API\n\n```console\n")
 	require.True(t, found, "the page has the section")
 	command, _, _ := strings.Cut(leaving, "\n")
-	require.Equal(t, "kubectl label cluster frankfurt "+fleetLabel+"-", command)
+	require.Equal(t, "kubectl label clusters.cluster.x-k8s.io frankfurt "+fleetLabel+"-", command)
 	terminal.MustRun(t, "kubectl config set-context --current --namespace=team-a")
 	terminal.MustRun(t, command)
 	awaitMemberGone(t, "frankfurt")

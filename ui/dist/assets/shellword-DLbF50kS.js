@@ -1,1 +1,0 @@
-import{L as e}from"./panel-eHnnmzF8.js";function t(n){if(n.startsWith(`-`))return t(`�`+n);if(/^[A-Za-z0-9_\-./:@,+%][A-Za-z0-9_\-./:=@,+%]*$/.test(n))return n;let r=n.replaceAll(`'`,`'\\''`);return n.search(e)<0?`'${r}'`:`$'${n.replaceAll(`\\`,`\\\\`).replaceAll(`'`,`\\'`).replace(e,e=>`\\u`+e.charCodeAt(0).toString(16).padStart(4,`0`))}'`}export{t};

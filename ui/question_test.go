@@ -53,7 +53,7 @@ func TestLongQuestions(t *testing.T) {
 			assert.NotNil(t, CallerFrom(read.Context()))
 			assert.Empty(t, read.Header.Get("Content-Type"))
 			rest, err := io.ReadAll(read.Body)
-			assert.NoError(t, err)
+			require.NoError(t, err)
 			assert.Empty(t, rest)
 		})
 	}

@@ -42,10 +42,10 @@ func (s *kindServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.current.Add(-1)
 	w.Header().Set("Content-Type", "application/json")
-	switch {
-	case r.URL.Path == "/api":
+	switch r.URL.Path {
+	case "/api":
 		_, _ = io.WriteString(w, `{"kind":"APIVersions","versions":["v1"]}`)
-	case r.URL.Path == "/apis":
+	case "/apis":
 		group := metav1.APIGroup{Name: "a"}
 		for i := range s.versions {
 			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: fmt.Sprintf("a/v%s%d", s.name, i), Version: fmt.Sprintf("v%s%d", s.name, i)})

@@ -137,9 +137,9 @@ func TestActivityIsWrittenWhileSomethingWaits(t *testing.T) {
 // that it is imported.
 func TestRatesOfLastImportAreWritten(t *testing.T) {
 	m := newActivityMember(t)
-	started := time.Now().Truncate(time.Second).Add(time.Second)
+	started := metav1.NewTime(time.Now().Truncate(time.Second).Add(time.Second))
 	img := apitest.Image("lab/last").WithURL("https://images.example.com/last").WithDiskSize("1Gi").
-		WithRevisions(v1alpha1.RevisionStatus{Attempt: 1, StartedAt: new(metav1.NewTime(started))}).Obj()
+		WithRevisions(v1alpha1.RevisionStatus{Attempt: 1, StartedAt: &started}).Obj()
 	m.r.observeRates(img)
 	m.passHeartbeat()
 	m.report()

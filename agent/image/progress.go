@@ -37,13 +37,17 @@ const conversionPercent = 80
 // progress is not measured counts as progressing: only attemptTimeout ends it.
 func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot, objects *AttemptObjects) {
 	phase, progress := importState(objects.DataVolume)
-	progressed := phase != rev.ImportPhase || progress != d.status.Progress || objects.runsUnmeasured(progress)
+	moved := phase != rev.ImportPhase || progress != d.status.Progress
+	progressed := moved || d.runsUnmeasured(objects, progress)
 	if rev.ProgressedAt != nil {
 		rev.ProgressedAt = storedtime.Since(d.now, rev.ProgressedAt)
 	}
 	age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time)
 	// Progress is always stored before the stall deadline.
-	maxAge := min(maxProgressAge, d.policy.StallTimeout/3)
+	maxAge := d.policy.StallTimeout / 3
+	if moved {
+		maxAge = min(maxProgressAge, maxAge)
+	}
 	if progressed && (phase != rev.ImportPhase || parsePercent(progress)-parsePercent(d.status.Progress) >= minStoredPercent || age >= maxAge) {
 		rev.ImportPhase = phase
 		rev.ProgressedAt = &d.now
@@ -67,9 +71,20 @@ func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 // runsUnmeasured reports whether an importer runs and CDI's progress cannot show whether it
 // moves: CDI measures no download from S3, GCS or a registry, none whose length the server does
 // not say, and no conversion after one that it measures.
-func (o *AttemptObjects) runsUnmeasured(progress string) bool {
-	measured := strings.HasSuffix(progress, "%") && parsePercent(progress) < conversionPercent
-	return !measured && slices.ContainsFunc(o.Pods, importcause.IsWorking)
+func (d *decider) runsUnmeasured(o *AttemptObjects, progress string) bool {
+	isNumber := strings.HasSuffix(progress, "%")
+	switch {
+	case isNumber && parsePercent(progress) < conversionPercent, !isNumber && d.knowsDownloadSize():
+		return false
+	default:
+		return slices.ContainsFunc(o.Pods, importcause.IsWorking)
+	}
+}
+
+// knowsDownloadSize reports whether the source has said how long a download by HTTP is, so that CDI
+// measures it from its first bytes.
+func (d *decider) knowsDownloadSize() bool {
+	return d.Image.Spec.SourceType == v1alpha1.SourceHTTP && d.status.BytesTotal > 0 && d.status.BytesTotal != d.Image.Spec.DiskSize.Value()
 }
 
 // importState returns phase and progress of a DataVolume as the status stores them.

@@ -29,6 +29,7 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		progress    string
+		size        int64 // that the source has said
 		change      func(*corev1.Pod)
 		wantStalled bool
 	}{
@@ -39,6 +40,8 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 		"a text that is no number":            {progress: "soon"},
 		"in mid-transfer":                     {progress: "79.99%", wantStalled: true},
 		"at its begin":                        {progress: "0.00%", wantStalled: true},
+		"a server that never answers":         {progress: "N/A", size: 4711, wantStalled: true},
+		"a conversion of a known size":        {progress: "97.30%", size: 4711},
 		"an importer that does not start":     {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
 		"an importer that is being deleted":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
 		"the kubelet pulls the disk":          {progress: "N/A", change: server(waiting("ContainerCreating"))},
@@ -47,6 +50,7 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().Timeouts(time.Hour, 15*time.Minute))
 			w.startImport()
+			w.status().BytesTotal = tt.size
 			w.reportProgress(tt.progress)
 			if tt.change != nil {
 				tt.change(&w.lists.Pods[0])

@@ -81,8 +81,15 @@ func (t *ConflictTracker) Result(ctx context.Context, request reconcile.Request,
 	if delay == 0 {
 		return reconcile.Result{}, err
 	}
-	log.FromContext(ctx).V(1).Info("Write conflict; retrying", "retryAfter", delay, "error", err.Error())
+	log.FromContext(ctx).V(1).Info("Conflict, or an object is gone; retrying", "retryAfter", delay, "error", err.Error())
 	return reconcile.Result{RequeueAfter: delay}, nil
+}
+
+// Forget drops the conflicts of an object that is gone.
+func (t *ConflictTracker) Forget(request reconcile.Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.consecutive, request)
 }
 
 // IsExhausted reports whether one more conflict of a request is one too many.

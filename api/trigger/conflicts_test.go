@@ -91,6 +91,15 @@ func TestConflictsThatLastAreErrors(t *testing.T) {
 	}
 }
 
+func TestConflictsEndWithTheirObject(t *testing.T) {
+	throttle, conflict := newTestThrottle(), apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
+	_, err := throttle.Reconcile(t.Context(), "a", func(context.Context, string) (time.Duration, error) { return 0, conflict })
+	require.NoError(t, err)
+	require.Len(t, throttle.conflicts.consecutive, 1)
+	throttle.Forget("a")
+	assert.Empty(t, throttle.conflicts.consecutive)
+}
+
 // A reconcile that the throttle puts off has not written, so it ends no row of conflicts.
 func TestThrottledReconcilesEndNoRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

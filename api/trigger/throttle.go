@@ -78,6 +78,7 @@ func (t *Throttle) recordDuration(name string, took time.Duration) {
 
 // Forget drops an object that is gone.
 func (t *Throttle) Forget(name string) {
+	t.conflicts.Forget(Requests(name)[0])
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.runs, name)

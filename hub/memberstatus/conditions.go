@@ -215,12 +215,20 @@ func (s *statusBuilder) planThatStays() string {
 	return "The previous plan stays" + s.waitingPlan()
 }
 
-// waitingPlan says why the next plan is not written; empty for no reason.
-func (s *statusBuilder) waitingPlan() string {
-	if !s.PlanRefused {
-		return ""
+// whyPlanWaits says why the next plan is not written; empty for no reason.
+func (s *statusBuilder) whyPlanWaits() string {
+	if s.PlanRefused {
+		return planRefusedMessage
 	}
-	return "; the next plan waits: " + planRefusedMessage
+	return s.WaitingFor
+}
+
+// waitingPlan is whyPlanWaits behind another sentence.
+func (s *statusBuilder) waitingPlan() string {
+	if why := s.whyPlanWaits(); why != "" {
+		return "; the next plan waits: " + why
+	}
+	return ""
 }
 
 // heldWithinBudget says what a held policy has of the ConfigMap's.
@@ -251,10 +259,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "the first plan waits for the member's report: the member may have a newer plan")
 	case s.InvalidPlan != "":
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the next plan cannot be written, so nothing new reaches the member: %s", v1alpha1.SanitizeText(s.InvalidPlan, 512))
-	case plan == nil && s.PlanRefused:
-		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", planRefusedMessage)
-	case plan == nil && s.WaitingFor != "":
-		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", s.WaitingFor)
+	case plan == nil && s.whyPlanWaits() != "":
+		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan waits: %s", s.whyPlanWaits())
 	case plan == nil:
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the first plan is about to be written")
 	case len(plan.Policy) == 0:
@@ -262,10 +268,8 @@ func (s *statusBuilder) policyAcknowledged() conditionState {
 	case plan.HeldPolicy != "":
 		return conditionFalse(v1alpha1.ReasonPolicyHeld, "the member had a newer plan than the hub, which was restored from a backup or set up again: the member keeps its policy (%s)%s, "+
 			"and the policy of the hub's ConfigMap (%s) is held back until that changes%s", cmp.Or(plan.PolicySource, "of unknown source"), heldWithinBudget(plan.Policy), cmp.Or(s.PolicySource, "nothing yet"), s.waitingPlan())
-	case s.PlanRefused && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
-		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, planRefusedMessage)
-	case s.WaitingFor != "" && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
-		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, s.WaitingFor)
+	case s.whyPlanWaits() != "" && s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
+		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: %s", s.PolicySource, s.whyPlanWaits())
 	case s.DesiredPolicy != nil && !policy.Equal(plan.Policy, s.DesiredPolicy):
 		return conditionFalse(v1alpha1.ReasonNotAcknowledged, "the policy of the ConfigMap (%s) is not planned yet: the hub has to read the member's report first%s", s.PolicySource, s.unacknowledgedHint())
 	case r == nil:

@@ -98,7 +98,7 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	}
 
 	ahead, blocked := isMemberAhead(v.Report.Plan, v.Current), isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
-	if v.Contested && (ahead || blocked) {
+	if v.Contested && IsOutranked(v.Current, v.Report, v.NewerMemberPlan) {
 		return next, false, next.HeldPolicy != ""
 	}
 	data, source, heldPolicy := v.nextPolicy(ahead)
@@ -246,6 +246,12 @@ func isBlockedByMemberCopy(copied v1alpha1.PlanVersion, current *v1alpha1.Cluste
 	accepted := meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionPlanAccepted)
 	return current != nil && copied.Compare(current.PlanVersion) > 0 && v1alpha1.IsCredibleClaim(copied.Epoch) &&
 		accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.Reason == v1alpha1.ReasonPlanPolicyInvalid
+}
+
+// IsOutranked reports whether the hub's plan has to rise above one of the member's that the hub did not
+// write.
+func IsOutranked(current *v1alpha1.ClusterPlanSpec, report *v1alpha1.ReportRoot, copied v1alpha1.PlanVersion) bool {
+	return report != nil && (isMemberAhead(report.Plan, current) || isBlockedByMemberCopy(copied, current, report))
 }
 
 // nextPolicy returns the policy of the next plan, its source, and the hash of the policy

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -93,9 +94,14 @@ func TestStripCloneKeepsWhetherItIsAClone(t *testing.T) {
 		stripped, err := StripClone(dv)
 		require.NoError(t, err)
 		assert.True(t, image.IsClone(stripped.(*cdiv1.DataVolume)))
-		dv.Annotations = map[string]string{annotation: ""}
+		dv.Annotations = map[string]string{annotation: strings.Repeat("x", 1<<18), v1alpha1.AnnotationClonedFrom: strings.Repeat("x", 1<<17)}
 		stripped, err = StripClone(dv)
 		require.NoError(t, err)
 		assert.False(t, image.IsClone(stripped.(*cdiv1.DataVolume)), annotation)
+		size := 0
+		for key, value := range stripped.(*cdiv1.DataVolume).Annotations {
+			size += len(key) + len(value)
+		}
+		assert.Less(t, size, 1024, "anybody may write much there")
 	}
 }

@@ -3,8 +3,6 @@ package image
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +31,11 @@ const (
 	cloneIndexValue = "true"
 )
 
-// cloneAnnotations are those that say whether a DataVolume holds an image, and which.
-var cloneAnnotations = []string{v1alpha1.AnnotationClonedFrom, cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume}
+// cloneFlags are annotations that say by their presence whether a DataVolume holds an image.
+var cloneFlags = []string{cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume}
+
+// maxClonedFromBytes is more than an agent writes: UID, revision and attempt of an image, and a name.
+const maxClonedFromBytes = 512
 
 // StripClone is the transform of a cache of all DataVolumes and DataSources: it keeps what says
 // which clones hold which image.
@@ -45,8 +46,15 @@ func StripClone(obj any) (any, error) {
 		if source != nil {
 			source = &cdiv1.DataVolumeSource{PVC: source.PVC, Snapshot: source.Snapshot}
 		}
-		annotations := maps.Clone(o.Annotations)
-		maps.DeleteFunc(annotations, func(key, _ string) bool { return !slices.Contains(cloneAnnotations, key) })
+		annotations := map[string]string{}
+		for _, flag := range cloneFlags {
+			if _, isSet := o.Annotations[flag]; isSet {
+				annotations[flag] = "" // whoever creates it may write much there
+			}
+		}
+		if from, isSet := o.Annotations[v1alpha1.AnnotationClonedFrom]; isSet {
+			annotations[v1alpha1.AnnotationClonedFrom] = from[:min(len(from), maxClonedFromBytes)]
+		}
 		return &cdiv1.DataVolume{
 			ObjectMeta: metav1.ObjectMeta{
 				Annotations: annotations,

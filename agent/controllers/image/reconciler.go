@@ -110,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	img := &v1alpha1.VMDiskImage{}
 	if err := r.Get(ctx, req.NamespacedName, img); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.conflicts.Record(req, nil, false)
+			r.conflicts.Forget(req)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

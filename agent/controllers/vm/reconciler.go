@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.memory.forget(req.NamespacedName)
-			r.conflicts.Record(req, nil, false)
+			r.conflicts.Forget(req)
 		}
 		r.Metrics.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)

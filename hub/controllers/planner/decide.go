@@ -134,7 +134,7 @@ func decide(s snapshot) decision {
 	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
 		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
-		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, Contested: s.contestedFor > 0, NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
+		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, Contested: s.isHeldBack(), NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
 	if s.policy.Refused {
 		view.PolicyRefused = s.policy.Message
@@ -223,6 +223,20 @@ func (s *snapshot) waitsFor(desired map[string]string) string {
 	default:
 		return ""
 	}
+}
+
+// isHeldBack reports whether plan or grant do not rise above what another hub has written, since both
+// hubs would go on so.
+func (s *snapshot) isHeldBack() bool {
+	if s.contestedFor == 0 {
+		return false
+	}
+	var current *v1alpha1.ClusterPlanSpec
+	if s.plan != nil {
+		current = &s.plan.Spec
+	}
+	return plan.IsOutranked(current, s.root.Report, s.syncResult.NewerPlan) ||
+		s.grant != nil && s.grant.Spec.Unlimited && v1alpha1.ClaimedSequence(s.syncResult.NewerGrant) > s.grant.Spec.Sequence
 }
 
 // isReportUnconfirmed reports whether the member may have changed since its report was read. In

@@ -329,7 +329,12 @@ func TestPolicyAcknowledgedSaysWhatTheHubWaitsFor(t *testing.T) {
 		"first plan, requests": {func(s *snapshot) { s.requestsKnown = false }, "the first plan waits: the hub has not read all PruneReports and ImagePrunes"},
 		"first plan, budget":   {func(s *snapshot) { s.policy.Policy = limited }, "the first plan waits: the hub does not know yet what the members hold of the fleet's budget"},
 		"next plan, budget":    {func(s *snapshot) { s.plan, s.policy.Policy = planned, limited }, "is not planned yet: the hub does not know yet what the members hold of the fleet's budget"},
-		"policy":               {func(s *snapshot) { s.policy, s.mayPlan = policycontroller.State{}, false }, "the hub has not read its policy ConfigMap yet"},
+		"held policy, budget": {func(s *snapshot) {
+			held := planned.DeepCopy()
+			held.Spec.HeldPolicy = "any"
+			s.plan, s.policy.Policy = held, limited
+		}, "is held back until that changes; the next plan waits: the hub does not know yet what the members hold of the fleet's budget"},
+		"policy": {func(s *snapshot) { s.policy, s.mayPlan = policycontroller.State{}, false }, "the hub has not read its policy ConfigMap yet"},
 		"report": {func(s *snapshot) {
 			s.syncResult.ConfirmedSequence, s.plan, s.policy.Policy, s.safeKnown = 0, planned, limited, true
 		}, "is not planned yet: the hub has to read the member's report first"},
@@ -408,4 +413,12 @@ func TestPlanIsNotRaisedWithoutEnd(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonAnotherHub, meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionPolicyAcknowledged).Reason)
 	assert.Positive(t, d.recheckAfter)
 	assert.LessOrEqual(t, d.recheckAfter, 30*time.Minute)
+
+	// The other hub is stopped, and the member takes up this hub's plan.
+	s.root.Report.Plan = &s.plan.Spec.PlanVersion
+	d = decide(s)
+	assert.Equal(t, v1alpha1.ReasonAcknowledged, meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionPolicyAcknowledged).Reason)
+	s.grant = &v1alpha1.TransferGrant{Spec: v1alpha1.TransferGrantSpec{Unlimited: true, Sequence: 3}}
+	s.syncResult.NewerGrant = 4
+	assert.Equal(t, v1alpha1.ReasonAnotherHub, meta.FindStatusCondition(decide(s).status.Conditions, v1alpha1.ConditionPolicyAcknowledged).Reason)
 }

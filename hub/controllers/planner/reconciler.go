@@ -166,7 +166,7 @@ func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, 
 	}
 	planErr := r.writePlan(ctx, member, known.plan, d)
 	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) ||
-		trigger.IsConflict(planErr) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)})
+		trigger.IsConflict(planErr) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}) && r.isStoredPlan(ctx, d.plan)
 	if refused || planErr == nil && known.mayPlan {
 		r.Images.SetPlanRefused(member.Name, refused)
 	}
@@ -301,6 +301,14 @@ func (r *Reconciler) prepareMailbox(ctx context.Context, member *v1alpha1.Member
 		}
 	}
 	return nil
+}
+
+// isStoredPlan reports whether a plan was decided on what is stored: a conflict over it is none that the
+// cache's lag explains.
+func (r *Reconciler) isStoredPlan(ctx context.Context, decided *v1alpha1.ClusterPlan) bool {
+	stored := &v1alpha1.ClusterPlan{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(decided), stored)
+	return client.IgnoreNotFound(err) == nil && stored.ResourceVersion == decided.ResourceVersion
 }
 
 func (r *Reconciler) writePlan(ctx context.Context, member *v1alpha1.MemberCluster, current *v1alpha1.ClusterPlan, d decision) error {

@@ -28,6 +28,27 @@ import (
 	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
+// A cache that lags has the hub conflict with its own plan, as long as it lags. That refuses nothing.
+func TestConflictWithWhatIsStoredIsNoRefusal(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
+	first := decide(known).plan
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member, first).Build()
+	r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), known.member))
+	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.member)}
+	d := decide(known) // on a cache without the plan
+	for n := range 10 {
+		_, err := r.write(t.Context(), known.member, known, d)
+		require.True(t, trigger.IsConflict(err), "%v", err)
+		_, err = r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
+		assert.Equal(t, n >= 5, err != nil, "the backoff of errors spares the API server")
+	}
+	assert.Empty(t, images.refused)
+}
+
 // What a member says may lead to a plan that the API server refuses. Its status must not freeze with
 // that: it says whether the member is silent, and what it takes beyond its grants.
 func TestRefusedPlanFreezesNoStatus(t *testing.T) {

@@ -156,7 +156,7 @@ func (r *Reconciler) ensureState(name string, member *memberclient.Member) *conn
 
 func (r *Reconciler) forgetMember(name string) {
 	r.Replica.Heartbeats.Set(name, nil)
-	r.conflicts.Record(trigger.Requests(name)[0], nil, false)
+	r.conflicts.Forget(trigger.Requests(name)[0])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.states, name)

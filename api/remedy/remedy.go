@@ -85,6 +85,7 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonRotationFailed:    readMessage + "The token in use stays until it expires; the hub retries.",
 		v1alpha1.ReasonLegacyToken:       "Run the command in the message: it deletes the token without end that earlier versions gave the hub.",
 		v1alpha1.ReasonCredentialRefused: "The token was revoked, or expired. Run kubectl ot join push again.",
+		v1alpha1.ReasonQuarantined:       "Nothing, unless the token expires before the quarantine ends: then run kubectl ot join push.",
 		v1alpha1.ReasonNotRotated:        "Correct the kubeconfig, or, if it is not of ServiceAccount ot-hub, renew it yourself or run kubectl ot join push.",
 	},
 	v1alpha1.ConditionJoined: {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestErrorsOfFlagsSayWhereHelpIs(t *testing.T) {
 			continue
 		}
 		errOut := &bytes.Buffer{}
-		args := append(strings.Fields(cmd.CommandPath())[2:], "--no-such-flag")
+		args := slices.Concat(strings.Fields(cmd.CommandPath())[2:], []string{"--no-such-flag"})
 		assert.Equal(t, exit.Unanswered, Run(args, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3"))
 		assert.Equal(t, "error: unknown flag: --no-such-flag: see "+cmd.CommandPath()+" --help\n", errOut.String())
 	}

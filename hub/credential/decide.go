@@ -263,6 +263,19 @@ func (s *Snapshot) condition(status metav1.ConditionStatus, reason, format strin
 	}
 }
 
+// QuarantineCondition is the condition of a member in quarantine, of which the hub asks nothing; nil in
+// pull mode.
+func QuarantineCondition(c *v1alpha1.MemberConnection) *metav1.Condition {
+	s := Snapshot{}
+	switch {
+	case c.ClusterAPI != nil:
+		return s.condition(metav1.ConditionUnknown, v1alpha1.ReasonQuarantined, "the hub has deleted its token, and gets another one with Cluster API's kubeconfig once the quarantine ends")
+	case c.KubeconfigSecretRef != nil:
+		return s.condition(metav1.ConditionUnknown, v1alpha1.ReasonQuarantined, "the hub renews no token in quarantine: if it expires meanwhile, run kubectl ot join push once the quarantine has ended")
+	}
+	return nil
+}
+
 // ClusterAPICondition is the condition of a member from Cluster API. issued is nil if no
 // token is valid, and failure is empty if the last request for one did not fail.
 // Cluster API's own kubeconfig is Cluster API's to rotate.

@@ -98,16 +98,11 @@ The texts of a list, quoted for CEL; the schema keeps quotes and backslashes out
 {{- end }}
 
 {{/*
-An object of extraObjects as YAML. Texts are templates. Objects are not: a rule of Prometheus has
-braces of its own.
+An object of extraObjects as YAML. Objects and texts are templates.
 */}}
 {{- define "ot-hub.extraObject" -}}
 {{- $object := index . 1 }}
-{{- if typeIs "string" $object }}
-{{- tpl $object (index . 0) }}
-{{- else }}
-{{- toYaml $object }}
-{{- end }}
+{{- tpl (typeIs "string" $object | ternary $object (toYaml $object)) (index . 0) }}
 {{- end }}
 
 {{/*

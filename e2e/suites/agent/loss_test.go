@@ -153,7 +153,7 @@ func TestSnapshotNeverReadyFails(t *testing.T) {
 		env.Create(t, next)
 		env.AwaitSucceeded(t, next)
 	}
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "stallTimeout", "2s")) // not earlier: it would end the imports above as well
+	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "stallTimeout", "2s", "attemptTimeout", "2s")) // not earlier: they would end the imports above as well
 	got := env.AwaitFailed(t, img, v1alpha1.ReasonSnapshotFailed)
 	assert.Contains(t, got.Status.Message, "none of 2 VolumeSnapshots became ready within 2s")
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))

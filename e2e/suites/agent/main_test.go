@@ -27,7 +27,7 @@ import (
 var env *testenv.Env
 
 func TestMain(m *testing.M) {
-	testenv.RunTests(m, &env, member.Options{Name: "agent", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+	testenv.RunTests(m, &env, member.Options{Name: "agent", ImportProgress: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
 }
 
 func listSnapshots(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {

@@ -62,6 +62,7 @@ func (k *credentialReconciler) Reconcile(ctx context.Context, request reconcile.
 		// Nothing is asked of the member. A token that Cluster API's kubeconfig can replace
 		// is thrown away; any other expires by itself.
 		k.Problems.setProblem(member.Name, nil)
+		k.Rotations.setCondition(member, credential.QuarantineCondition(&member.Spec.Connection))
 		if member.Spec.Connection.ClusterAPI != nil {
 			return reconcile.Result{}, k.deleteTokenSecret(ctx, secret)
 		}

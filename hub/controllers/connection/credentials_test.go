@@ -25,6 +25,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/credential"
 )
 
 // newClusterAPIMember returns a credentialReconciler with member edge of Cluster team/edge, whose
@@ -68,6 +69,37 @@ func (k *credentialReconciler) reconcileEdge(t *testing.T) time.Duration {
 	result, err := k.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "edge"}})
 	require.NoError(t, err)
 	return result.RequeueAfter
+}
+
+// Nothing is renewed in quarantine, and nothing else is said.
+func TestQuarantineIsShownByCredential(t *testing.T) {
+	for name, tt := range map[string]struct {
+		connection v1alpha1.MemberConnection
+		want       string // empty for no condition
+	}{
+		"Cluster API": {v1alpha1.MemberConnection{ClusterAPI: &v1alpha1.ClusterAPIRef{Namespace: "team", Name: "edge"}}, "gets another one with Cluster API's kubeconfig"},
+		"kubeconfig":  {v1alpha1.MemberConnection{KubeconfigSecretRef: &v1alpha1.SecretKeyRef{Name: "edge"}}, "run kubectl ot join push"},
+		"pull mode":   {v1alpha1.MemberConnection{Pull: &v1alpha1.MemberPull{}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, asked := newClusterAPIMember(t)
+			member := &v1alpha1.MemberCluster{}
+			require.NoError(t, k.client.Get(t.Context(), types.NamespacedName{Name: "edge"}, member))
+			k.Rotations.setCondition(member, credential.ClusterAPICondition(&credential.Issued{}, ""))
+			member.Spec.Connection, member.Spec.Quarantine = tt.connection, &v1alpha1.MemberQuarantine{Reason: "lies"}
+			require.NoError(t, k.client.Update(t.Context(), member))
+			assert.Zero(t, k.reconcileEdge(t))
+			assert.Zero(t, asked.Load())
+			got := k.Rotations.ForMember(member)
+			if tt.want == "" {
+				assert.Nil(t, got)
+				return
+			}
+			require.NotNil(t, got)
+			assert.Equal(t, v1alpha1.ReasonQuarantined, got.Reason)
+			assert.Contains(t, got.Message, tt.want)
+		})
+	}
 }
 
 // Otherwise members that are down hold the workers that others wait for.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Completion completes the commands within texts by the flags that this command was given: copied
@@ -23,7 +25,9 @@ var (
 	// kubectlCommand is a command with what may follow it on its line. In prose, kubectl alone is none.
 	kubectlCommand = regexp.MustCompile(`\bkubectl (ot|-n|--namespace|--context|annotate|create|delete|describe|get|label|patch|wait) `)
 	// ofHub is a command of kubectl about a kind of the hub.
-	ofHub = regexp.MustCompile(`^(?:\S+ ){1,5}?(?:(?:membercluster|fleetdiskimage|prunereport|imageprune)s?[ /]|label clusters? )`)
+	ofHub = regexp.MustCompile(`^(?:(?:-n|--namespace) \S+ )?[a-z]+ (?:--\S+ )*(?:` +
+		`(?:memberclusters?|members?|memberlinks?|link|clusterjoins?|join|fleetdiskimages?|fdi|prunereports?|prr|prunereportpages?|prp|imageprunes?|ipr)(?:\.pelotech\.ot)?|` +
+		`clusters?(?:\.cluster\.x-k8s\.io)?|(?:namespaces?|ns)[ /]` + v1alpha1.MemberNamespacePrefix + `\S+)(?:[ /,;:)]|$)`)
 )
 
 // Complete returns a text whose commands have the flags.

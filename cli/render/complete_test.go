@@ -2,11 +2,14 @@ package render_test
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -25,6 +28,8 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		"kubectl -n ot-hub delete secret lab":                       "kubectl --kubeconfig /k --context prod -n ot-hub delete secret lab",
 		"kubectl -n capi label cluster lab pelotech.ot/fleet-":      "kubectl --kubeconfig /k --context prod -n capi label cluster lab pelotech.ot/fleet-",
 		"kubectl --context lab -n ot-hub delete secret x":           "kubectl --kubeconfig /k --context lab -n ot-hub delete secret x",
+		"kubectl label namespace ot-member-lab a=b":                 "kubectl --kubeconfig /k --context prod label namespace ot-member-lab a=b",
+		"kubectl -n capi label clusters.cluster.x-k8s.io lab a-":    "kubectl --kubeconfig /k --context prod -n capi label clusters.cluster.x-k8s.io lab a-",
 		"kubectl annotate storageclass gp3 a=true":                  "kubectl --kubeconfig /k annotate storageclass gp3 a=true",
 		"a kubectl plugin; kubectl otters":                          "a kubectl plugin; kubectl otters",
 		"kubectl ot --hub 'pro d' why cluster lab":                  "kubectl ot --hub 'pro d' why cluster lab",
@@ -33,6 +38,35 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		assert.Equal(t, text, render.Completion{}.Complete(text))
 		assert.Equal(t, want, completion.Complete(want), "a message is printed through another")
 	}
+}
+
+// The message of a wave that waits names a kind by a short name, as people do.
+func TestAllKindsOfTheHubAreKnown(t *testing.T) {
+	paths, err := filepath.Glob("../../charts/ot-hub/files/crds/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		var crd struct {
+			Spec struct {
+				Group string
+				Names struct {
+					Plural, Singular string
+					ShortNames       []string
+				}
+			}
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(text, &crd))
+		names := crd.Spec.Names
+		require.NotEmpty(t, names.ShortNames, path)
+		for _, name := range append(names.ShortNames, names.Plural, names.Singular, names.Plural+"."+crd.Spec.Group) {
+			assert.Equal(t, "kubectl --kubeconfig /k --context prod patch "+name+" x", completion.Complete("kubectl patch "+name+" x"))
+			assert.NotContains(t, completion.Complete("kubectl delete secret "+name), "prod", "it is another kind's name")
+		}
+	}
+	approve := `kubectl patch fdi ubuntu --type=json -p '[{"op":"add","path":"/spec/approvals/-","value":{"wave":"canary","version":"2.1.0","by":"<your user name>"}}]'`
+	assert.Equal(t, "kubectl --kubeconfig /k --context prod"+approve[len("kubectl"):], completion.Complete(approve))
 }
 
 // commands has a command in each place of a page and of its JSON.

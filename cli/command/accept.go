@@ -101,7 +101,7 @@ func (e *environment) leaveFleet(ctx context.Context, request join.Request, flag
 	if err := e.readMember(ctx, x); err != nil {
 		return err
 	}
-	leaving.InMember, leaving.Context, leaving.AgentNamespace = x.State, request.MemberContext, x.AgentNamespace
+	leaving.HubKubectl, leaving.InMember, leaving.Context, leaving.AgentNamespace = x.HubKubectl, x.State, request.MemberContext, x.AgentNamespace
 	departure, err := join.PlanLeave(leaving)
 	if err != nil {
 		return err

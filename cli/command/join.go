@@ -207,6 +207,7 @@ func (e *environment) newExecutor(_ context.Context, request join.Request, flags
 		}
 		x.Member = member.Client
 	}
+	x.HubKubectl = e.HubKubectl()
 	return x, hub, nil
 }
 

@@ -195,8 +195,8 @@ func (e *environment) completion() render.Completion {
 	if !e.checked || e.Flags == nil {
 		return render.Completion{}
 	}
-	hub, every := e.KubectlFlags()
-	return render.Completion{OT: e.CommandFlags(), Hub: hub, Any: every, HubNamespace: e.HubNamespace}
+	hub, member, every := e.KubectlFlags()
+	return render.Completion{OT: e.CommandFlags(), Hub: hub, Member: member, Any: every}
 }
 
 // printable returns a message with commands that are complete, and safe to print.

@@ -1,6 +1,10 @@
 package connect
 
-import "github.com/pelotech/ot-fleet/api/shellword"
+import (
+	"strings"
+
+	"github.com/pelotech/ot-fleet/api/shellword"
+)
 
 // CommandFlags returns the flags that a command of kubectl ot needs to reach the clusters that this
 // one reaches, as who this one does. A token is none: commands are copied to where others read them.
@@ -13,17 +17,30 @@ func (f *Flags) CommandFlags() []string {
 	return append(append(flags, formatFlag("read-api", f.ReadAPI)...), f.serverFlags()...)
 }
 
-// KubectlFlags returns those that commands of kubectl need: about the hub, and about any cluster.
-func (f *Flags) KubectlFlags() (hub, every []string) {
-	every = f.kubeconfigFlags()
+// KubectlFlags returns those that commands of kubectl need: about the hub, about the member, and about
+// any cluster.
+func (f *Flags) KubectlFlags() (hub, member, every []string) {
+	member, every = formatFlag("context", f.Member), f.kubeconfigFlags()
 	config, current, err := f.currentContext()
 	if err != nil {
-		return nil, every // nor is any cluster reached
+		return nil, member, every // nor is any cluster reached
 	}
 	if name, err := f.HubContext(); err == nil && (name != config.CurrentContext || name != current) {
 		hub = formatFlag("context", name)
 	}
-	return append(hub, f.serverFlags()...), every
+	return append(hub, f.serverFlags()...), member, every
+}
+
+// HubKubectl returns the beginning of a command about the hub whose kind members have as well, as
+// Secrets: nothing completes these.
+func (f *Flags) HubKubectl() string {
+	hub, member, every := f.KubectlFlags()
+	if len(hub) == 0 && len(member) > 0 { // else the member's context would be added
+		if name, err := f.HubContext(); err == nil {
+			hub = formatFlag("context", name)
+		}
+	}
+	return strings.Join(append(append([]string{"kubectl"}, every...), hub...), " ")
 }
 
 // kubeconfigFlags are about all clusters, and about the caller.

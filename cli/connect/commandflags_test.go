@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ func TestCommandFlags(t *testing.T) {
 	t.Setenv("OT_HUB", "")
 	path := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: staging\ncontexts:\n- {name: staging, context: {cluster: a}}\n- {name: prod, context: {cluster: b}}\nclusters:\n- {name: a, cluster: {server: 'https://a'}}\n- {name: b, cluster: {server: 'https://b'}}\n"), 0o600))
-	for given, want := range map[string]struct{ ot, hub, every string }{
+	for given, want := range map[string]struct{ ot, hub, member, every, ofHub string }{
 		"":                           {},
 		"-n farm":                    {},
 		"--hub prod":                 {ot: "--hub prod", hub: "--context prod"},
@@ -30,14 +31,19 @@ func TestCommandFlags(t *testing.T) {
 		"--server https://c --token secret --user u": {ot: "--user u --server https://c", hub: "--user u --server https://c"},
 		"--hub prod --insecure-skip-tls-verify":      {ot: "--hub prod --insecure-skip-tls-verify", hub: "--context prod --insecure-skip-tls-verify"},
 		"--read-api https://r":                       {ot: "--read-api https://r"},
+		"--member-context lab":                       {member: "--context lab", ofHub: "--context staging"},
+		"--member-context lab --hub prod":            {ot: "--hub prod", hub: "--context prod", member: "--context lab"},
 	} {
 		t.Setenv("KUBECONFIG", path)
 		flags, set := connect.NewFlags(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		flags.AddFlags(set)
 		require.NoError(t, set.Parse(strings.Fields(given)))
-		hub, every := flags.KubectlFlags()
+		hub, member, every := flags.KubectlFlags()
 		assert.Equal(t, want.ot, strings.Join(flags.CommandFlags(), " "), given)
 		assert.Equal(t, want.hub, strings.Join(hub, " "), given)
+		assert.Equal(t, want.member, strings.Join(member, " "), given)
 		assert.Equal(t, want.every, strings.Join(every, " "), given)
+		ofHub := strings.TrimSpace(want.every + " " + cmp.Or(want.ofHub, want.hub))
+		assert.Equal(t, strings.TrimSpace("kubectl "+ofHub), flags.HubKubectl(), given)
 	}
 }

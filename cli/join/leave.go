@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,8 @@ import (
 
 // Leaving is what the hub has of a member that is to leave.
 type Leaving struct {
+	// HubKubectl begins commands about the hub's Secrets: kubectl, and flags where it needs any.
+	HubKubectl string
 	// Name of the member, and Namespace of chart ot-hub.
 	Name, Namespace string
 	// Member is nil where there is none (any more).
@@ -108,7 +111,7 @@ func (l Leaving) checkCluster() error {
 // nameSecret completes the last step, which deletes a Secret of the hub.
 func (l Leaving) nameSecret(d *Departure, name string) {
 	last := &d.Steps[len(d.Steps)-1]
-	last.Values, last.Commands = []string{name}, []string{shellword.FormatCommand("kubectl -n %s delete secret %s", l.Namespace, name)}
+	last.Values, last.Commands = []string{name}, []string{cmp.Or(l.HubKubectl, "kubectl") + shellword.FormatCommand(" -n %s delete secret %s", l.Namespace, name)}
 }
 
 // CommandsOf returns the commands that do steps by hand.

@@ -377,3 +377,17 @@ func TestPlanLeave(t *testing.T) {
 		})
 	}
 }
+
+// A command about a Secret does not say by its kind whose it is.
+func TestLeavingNamesTheHubOfItsSecrets(t *testing.T) {
+	leaving := Leaving{Name: "oslo", Namespace: "ot-hub", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "oslo", Labels: map[string]string{v1alpha1.LabelMember: "oslo"}}}}}
+	for kubectl, want := range map[string]string{
+		"":                       "kubectl -n ot-hub delete secret oslo",
+		"kubectl --context prod": "kubectl --context prod -n ot-hub delete secret oslo",
+	} {
+		leaving.HubKubectl = kubectl
+		d, err := PlanLeave(leaving)
+		require.NoError(t, err)
+		assert.Equal(t, []string{want}, CommandsOf(d.Steps))
+	}
+}

@@ -15,16 +15,16 @@ import (
 type Completion struct {
 	// OT are the flags of kubectl ot.
 	OT []string
-	// Hub and Any are those of kubectl: for commands about the hub, and for all.
-	Hub, Any []string
-	// HubNamespace tells the hub's Secrets and Pods from a member's.
-	HubNamespace string
+	// Hub, Member and Any are those of kubectl: for commands about kinds of the hub, for all others, and
+	// for both. Member is empty where the member's context is not known.
+	Hub, Member, Any []string
 }
 
 var (
 	// kubectlCommand is a command with what may follow it on its line. In prose, kubectl alone is none.
 	kubectlCommand = regexp.MustCompile(`\bkubectl (ot|-n|--namespace|--context|annotate|create|delete|describe|get|label|patch|wait) `)
-	// ofHub is a command of kubectl about a kind of the hub.
+	// ofHub is a command of kubectl about a kind of the hub. Namespaces do not decide: an agent's may have
+	// the name of the hub's.
 	ofHub = regexp.MustCompile(`^(?:(?:-n|--namespace) \S+ )?[a-z]+ (?:--\S+ )*(?:` +
 		`(?:memberclusters?|members?|memberlinks?|link|clusterjoins?|join|fleetdiskimages?|fdi|prunereports?|prr|prunereportpages?|prp|imageprunes?|ipr)(?:\.pelotech\.ot)?|` +
 		`clusters?(?:\.cluster\.x-k8s\.io)?|(?:namespaces?|ns)[ /]` + v1alpha1.MemberNamespacePrefix + `\S+)(?:[ /,;:)]|$)`)
@@ -45,7 +45,7 @@ func (c Completion) CompleteJSON(data []byte) []byte {
 }
 
 func (c Completion) complete(text string, join func([]string, string) string) string {
-	if len(c.OT) == 0 && len(c.Hub) == 0 && len(c.Any) == 0 {
+	if len(c.OT) == 0 && len(c.Hub) == 0 && len(c.Member) == 0 && len(c.Any) == 0 {
 		return text
 	}
 	var b strings.Builder
@@ -60,16 +60,15 @@ func (c Completion) complete(text string, join func([]string, string) string) st
 		case strings.HasPrefix(rest, "ot "):
 			b.WriteString("ot ")
 			rest, flags = rest[len("ot "):], c.OT
-		case !strings.HasPrefix(rest, "--context ") && c.isOfHub(rest):
+		case strings.HasPrefix(rest, "--context "):
+		case ofHub.MatchString(rest):
 			flags = append(slices.Clone(c.Any), c.Hub...)
+		default:
+			flags = append(slices.Clone(c.Any), c.Member...)
 		}
 		if added := join(flags, " "); added != "" && !strings.HasPrefix(rest, added) {
 			b.WriteString(added + " ")
 		}
 		text = rest
 	}
-}
-
-func (c Completion) isOfHub(command string) bool {
-	return ofHub.MatchString(command) || strings.HasPrefix(command, "-n "+c.HubNamespace+" ") || strings.HasPrefix(command, "--namespace "+c.HubNamespace+" ")
 }

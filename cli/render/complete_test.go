@@ -15,7 +15,7 @@ import (
 )
 
 var completion = render.Completion{
-	OT: []string{"--hub", "'pro d'"}, Hub: []string{"--context", "prod"}, Any: []string{"--kubeconfig", "/k"}, HubNamespace: "ot-hub",
+	OT: []string{"--hub", "'pro d'"}, Hub: []string{"--context", "prod"}, Any: []string{"--kubeconfig", "/k"},
 }
 
 func TestCommandsWithinTextsAreCompleted(t *testing.T) {
@@ -25,7 +25,6 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		"kubectl annotate --overwrite membercluster lab a=b":        "kubectl --kubeconfig /k --context prod annotate --overwrite membercluster lab a=b",
 		"kubectl delete membercluster lab":                          "kubectl --kubeconfig /k --context prod delete membercluster lab",
 		"kubectl wait prunereport/spring --for=condition=Ready":     "kubectl --kubeconfig /k --context prod wait prunereport/spring --for=condition=Ready",
-		"kubectl -n ot-hub delete secret lab":                       "kubectl --kubeconfig /k --context prod -n ot-hub delete secret lab",
 		"kubectl -n capi label cluster lab pelotech.ot/fleet-":      "kubectl --kubeconfig /k --context prod -n capi label cluster lab pelotech.ot/fleet-",
 		"kubectl --context lab -n ot-hub delete secret x":           "kubectl --kubeconfig /k --context lab -n ot-hub delete secret x",
 		"kubectl label namespace ot-member-lab a=b":                 "kubectl --kubeconfig /k --context prod label namespace ot-member-lab a=b",
@@ -38,6 +37,23 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		assert.Equal(t, text, render.Completion{}.Complete(text))
 		assert.Equal(t, want, completion.Complete(want), "a message is printed through another")
 	}
+}
+
+// Commands about a member name its context where that is known, whatever its namespaces are called.
+func TestCommandsAboutAMemberNameIt(t *testing.T) {
+	known := completion
+	known.Member = []string{"--context", "lab"}
+	for _, command := range []string{
+		"annotate storageclass gp3 a=true", "patch storageprofile gp3 --type=merge", "create namespace vmdi-farm", "create rolebinding secrets-for-ot-agent --namespace a",
+		"--namespace ot-hub delete secret ot-hub-token", "-n ot-hub delete secret lab", "describe syncledger",
+	} {
+		assert.Equal(t, "kubectl --kubeconfig /k "+command, completion.Complete("kubectl "+command), "of a member whose context is not known")
+		assert.Equal(t, "kubectl --kubeconfig /k --context lab "+command, known.Complete("kubectl "+command))
+	}
+	for _, text := range []string{"kubectl delete membercluster lab", "kubectl --context other -n a get pods", "kubectl ot why x"} {
+		assert.Equal(t, completion.Complete(text), known.Complete(text))
+	}
+	assert.Equal(t, "kubectl --context lab get pods", render.Completion{Member: known.Member}.Complete("kubectl get pods"))
 }
 
 // The message of a wave that waits names a kind by a short name, as people do.

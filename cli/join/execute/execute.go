@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,9 @@ const pollInterval = 500 * time.Millisecond
 type Executor struct {
 	Request   join.Request
 	Namespace string // of chart ot-hub
-	Hub       client.Client
+	// HubKubectl begins commands about the hub's Pods and Secrets: kubectl, and flags where it needs any.
+	HubKubectl string
+	Hub        client.Client
 	// Member is nil where it is not reached from here; State is then nil, too.
 	Member client.Client
 	State  *join.MemberState
@@ -233,6 +236,10 @@ func (e *Executor) said(ctx context.Context, condition, otherwise string) string
 	return otherwise
 }
 
+func (e *Executor) formatHubCommand(format string, words ...string) string {
+	return cmp.Or(e.HubKubectl, "kubectl") + shellword.FormatCommand(format, words...)
+}
+
 func (e *Executor) awaitToken(ctx context.Context) error {
 	made, err := e.awaitCondition(ctx, func(ctx context.Context) (bool, error) {
 		token, err := readJoinToken(ctx, e.Hub, e.Namespace, e.Request.Name)
@@ -246,7 +253,7 @@ func (e *Executor) awaitToken(ctx context.Context) error {
 		return e.checkHubAddress(ctx)
 	}
 	return TimeoutError{fmt.Sprintf("the hub has made no join token for %s: %s", e.Request.Name,
-		e.said(ctx, v1alpha1.ConditionJoined, "does it run? "+shellword.FormatCommand("kubectl -n %s get pods", e.Namespace)))}
+		e.said(ctx, v1alpha1.ConditionJoined, "does it run? "+e.formatHubCommand(" -n %s get pods", e.Namespace)))}
 }
 
 // storeToken writes the join token to the member, over whatever is in its place.
@@ -335,7 +342,7 @@ func (e *Executor) awaitReady(ctx context.Context) error {
 		return err
 	}
 	return TimeoutError{fmt.Sprintf("MemberCluster %s is not Ready: %s", e.Request.Name, e.said(ctx, v1alpha1.ConditionReady,
-		"there is none, or no hub runs: "+shellword.FormatCommand("kubectl -n %s get pods, and describe secret %s", e.Namespace, e.Request.Name)))}
+		"there is none, or no hub runs: "+e.formatHubCommand(" -n %s get pods, and describe secret %s", e.Namespace, e.Request.Name)))}
 }
 
 func (e *Executor) awaitRotated(ctx context.Context) error {
@@ -358,7 +365,7 @@ func (e *Executor) awaitGone(ctx context.Context) error {
 	if err != nil || gone {
 		return err
 	}
-	return TimeoutError{fmt.Sprintf("MemberCluster %s is still there; it goes once a hub runs: %s", e.Request.Name, shellword.FormatCommand("kubectl -n %s get pods", e.Namespace))}
+	return TimeoutError{fmt.Sprintf("MemberCluster %s is still there; it goes once a hub runs: %s", e.Request.Name, e.formatHubCommand(" -n %s get pods", e.Namespace))}
 }
 
 // deleteInMember deletes Secrets of the agent's namespace, in their order.

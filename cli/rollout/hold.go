@@ -309,7 +309,7 @@ func RetryImage(img *v1alpha1.VMDiskImage) *Action {
 
 func describeMoving(n int32) string {
 	if n == 1 {
-		return "1 cluster in progress goes on to its end"
+		return "1 cluster in progress will finish"
 	}
 	return render.Count(n, "cluster") + " in progress will finish"
 }

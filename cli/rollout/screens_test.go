@@ -244,7 +244,7 @@ func TestPauseCountsClusters(t *testing.T) {
 		moving, toApply         int32
 		wantPaused, wantResumed string
 	}{
-		{1, 1, "paused: 1 cluster in progress goes on to its end, 1 does not begin", "resumed: 1 cluster begins as its turn comes"},
+		{1, 1, "paused: 1 cluster in progress will finish, 1 does not begin", "resumed: 1 cluster begins as its turn comes"},
 		{2, 0, "paused: 2 clusters in progress will finish, 0 do not begin", "resumed: 0 clusters begin as their turn comes"},
 	} {
 		img := newImage(nil)

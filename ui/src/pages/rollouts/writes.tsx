@@ -225,7 +225,7 @@ export function PauseOrResume({ detail: d }: { detail: RolloutDetail }) {
   const setPaused = async (paused: boolean): Promise<Outcome> => {
     await change(requireShown(shown, d), d.name, (img) => ({ body: pausePatch(img, paused, me(), because.value), type: mergePatch }))
     return paused
-      ? { text: `paused: ${formatDoing(progressing, 'cluster', 'in progress goes on to its end', 'in progress go on to their end')}, ${formatNumber(toApply)} ${toApply === 1 ? 'does' : 'do'} not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
+      ? { text: `paused: ${formatDoing(progressing, 'cluster', 'in progress will finish', 'in progress will finish')}, ${formatNumber(toApply)} ${toApply === 1 ? 'does' : 'do'} not begin`, command: `kubectl ot rollout resume ${shellWord(d.name)}` }
       : { text: `resumed: ${formatDoing(toApply, 'cluster', 'begins as its turn comes', 'begin as their turn comes')}`, command: `kubectl ot rollout watch ${shellWord(d.name)}` }
   }
   const common = { verb: 'update', resource: 'fleetdiskimages' }

@@ -47,7 +47,7 @@ func PlanLeave(l Leaving) (Departure, error) {
 	if member := l.Member; member != nil && member.Spec.Connection.ClusterAPI != nil && member.Labels[v1alpha1.LabelDiscovered] != "" {
 		ref := member.Spec.Connection.ClusterAPI
 		return d, fmt.Errorf("MemberCluster %s follows Cluster %s/%s of Cluster API, and would be made again: remove the label of clusterAPI.selector there, as by %s",
-			l.Name, ref.Namespace, ref.Name, shellword.FormatCommand("kubectl -n %s label cluster %s pelotech.ot/fleet-", ref.Namespace, ref.Name))
+			l.Name, ref.Namespace, ref.Name, shellword.FormatCommand("kubectl -n %s label clusters.cluster.x-k8s.io %s pelotech.ot/fleet-", ref.Namespace, ref.Name))
 	}
 	if err := l.checkCluster(); err != nil {
 		return d, err

@@ -352,7 +352,7 @@ func TestPlanLeave(t *testing.T) {
 		"its own cluster": {
 			leaving: Leaving{Member: withUID(discovered.DeepCopy(), "1"), InMember: &MemberState{UID: "1", HasAccessSecret: true}}, want: []Action{DeleteMember, AwaitGone, RevokeTokens},
 		},
-		"Cluster API":          {leaving: Leaving{Member: cluster("cluster-api")}, wantErr: "kubectl -n clusters label cluster oslo-1 pelotech.ot/fleet-"},
+		"Cluster API":          {leaving: Leaving{Member: cluster("cluster-api")}, wantErr: "kubectl -n clusters label clusters.cluster.x-k8s.io oslo-1 pelotech.ot/fleet-"},
 		"Cluster API, by hand": {leaving: Leaving{Member: cluster(""), InMember: inMember}, want: []Action{DeleteMember, AwaitGone, RevokeTokens}},
 		"nothing there":        {wantErr: "there is no MemberCluster oslo"},
 	} {

@@ -25,7 +25,6 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		"kubectl annotate --overwrite membercluster lab a=b":        "kubectl --kubeconfig /k --context prod annotate --overwrite membercluster lab a=b",
 		"kubectl delete membercluster lab":                          "kubectl --kubeconfig /k --context prod delete membercluster lab",
 		"kubectl wait prunereport/spring --for=condition=Ready":     "kubectl --kubeconfig /k --context prod wait prunereport/spring --for=condition=Ready",
-		"kubectl -n capi label cluster lab pelotech.ot/fleet-":      "kubectl --kubeconfig /k --context prod -n capi label cluster lab pelotech.ot/fleet-",
 		"kubectl --context lab -n ot-hub delete secret x":           "kubectl --kubeconfig /k --context lab -n ot-hub delete secret x",
 		"kubectl label namespace ot-member-lab a=b":                 "kubectl --kubeconfig /k --context prod label namespace ot-member-lab a=b",
 		"kubectl -n capi label clusters.cluster.x-k8s.io lab a-":    "kubectl --kubeconfig /k --context prod -n capi label clusters.cluster.x-k8s.io lab a-",

@@ -39,7 +39,7 @@ var phrases = []phrase{
 	{regexp.MustCompile(`(?i)\b(is|are) to be (had|told|carried|looked|gone)\b`), `present tense`},
 	{regexp.MustCompile(`\b(DESIGN|BUILDING|FRONTENDS|LANGUAGE)(\.md)?[ ,:§(]`), `a link to docs/architecture.md`},
 	{regexp.MustCompile(`--set [\w.]+=\{[^}]*,`), `quotes around KEY={a,b}: bash expands the braces`},
-	{regexp.MustCompile(`kubectl (annotate|delete|get|label|patch) clusters? `), `clusters.cluster.x-k8s.io: other projects have clusters, too`},
+	{regexp.MustCompile(`kubectl (-n \S+ )?(annotate|delete|get|label|patch) clusters? `), `clusters.cluster.x-k8s.io: other projects have clusters, too`},
 	{regexp.MustCompile(`, (is|too|was|has|does) (:=|=) [a-zA-Z]+[.\[(]`), `"ok" for a found-or-not result`},
 }
 

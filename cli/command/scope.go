@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/pelotech/ot-fleet/api/shellword"
 )
 
 // scopeFlags are the flags of every command that name one cluster, rather than the fleet.
@@ -118,4 +120,18 @@ func (e *environment) requireLive() error {
 		return fmt.Errorf("--member-context %s: add --live, which asks the member itself", e.Member)
 	}
 	return nil
+}
+
+// scope returns the scopeFlags that were given, for commands about the same cluster that use them, too.
+func (e *environment) scope() (flags []string) {
+	if e.cluster != "" {
+		flags = append(flags, "--cluster", shellword.Quote(e.cluster))
+	}
+	if e.live {
+		flags = append(flags, "--live")
+	}
+	if e.Member != "" {
+		flags = append(flags, "--member-context", shellword.Quote(e.Member))
+	}
+	return flags
 }

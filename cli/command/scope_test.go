@@ -131,3 +131,10 @@ func TestClusterIsCompletedWhereUsed(t *testing.T) {
 	assert.Empty(t, names)
 	assert.Equal(t, cobra.ShellCompDirectiveNoFileComp, directive)
 }
+
+func TestScopeOfCommandsToCopy(t *testing.T) {
+	e := &environment{Flags: connect.NewFlags()}
+	assert.Empty(t, e.scope())
+	e.cluster, e.live, e.Member = "bergen", true, "the lab"
+	assert.Equal(t, []string{"--cluster", "bergen", "--live", "--member-context", "'the lab'"}, e.scope())
+}

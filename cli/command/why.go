@@ -184,7 +184,7 @@ func (e *environment) whyMachine(ctx context.Context, name string) (answer, erro
 	if err != nil {
 		return nil, err
 	}
-	s := why.MachineSnapshot{Now: m.Now, Cluster: m.Cluster, Machine: &v1alpha1.VirtualMachine{}}
+	s := why.MachineSnapshot{Now: m.Now, Cluster: m.Cluster, Scope: e.scope(), Machine: &v1alpha1.VirtualMachine{}}
 	if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: name}, s.Machine); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +24,8 @@ type MachineSnapshot struct {
 	Cluster string
 	Machine *v1alpha1.VirtualMachine
 	Image   *ImageSnapshot
+	// Scope are the flags by which the cluster was reached, quoted for a shell.
+	Scope []string
 }
 
 // Machine is the answer of kubectl ot why machine.
@@ -91,7 +94,7 @@ func NewMachine(s MachineSnapshot) *Machine {
 	image := NewImage(*s.Image)
 	if image.Verdict != Ready {
 		w.Expected = image.Expected
-		w.Command = shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)
+		w.Command = strings.Join(append([]string{shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)}, s.Scope...), " ")
 		if image.Verdict == Failed || image.Verdict == Held {
 			w.Verdict = image.Verdict
 		}

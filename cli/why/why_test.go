@@ -212,6 +212,8 @@ func TestMachine(t *testing.T) {
 	w := why.NewMachine(why.MachineSnapshot{Now: now, Cluster: "bergen", Machine: machine, Image: &image})
 	rendertest.Golden(t, "machine", now, w)
 	assert.Equal(t, exit.NotYet, w.ExitCode())
+	w = why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image, Scope: []string{"--cluster", "bergen", "--live"}})
+	assert.Equal(t, "kubectl ot why image ubuntu-24 -n vmdi-farm --cluster bergen --live", w.Command)
 	image.Phase, image.Reason = v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound
 	assert.Equal(t, exit.No, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image}).ExitCode(), "its image failed")
 	machine.Status.Phase = v1alpha1.MachineFailed

@@ -29,7 +29,9 @@ describe('withHub', () => {
     ['kubectl ot status', { ...hub, kubeconfig: '/home/anna/prod.yaml' }, "kubectl ot status --kubeconfig /home/anna/prod.yaml --hub 'prod eu'"],
     ['kubectl -n a patch configmap b --patch=\'{}\'', hub, "kubectl --context 'prod eu' -n a patch configmap b --patch='{}'"],
     ['kubectl --context bergen -n a delete secret b', hub, 'kubectl --context bergen -n a delete secret b'],
+    ['kubectl --context bergen -n a delete secret b', { ...hub, kubeconfig: '/k' }, 'kubectl --kubeconfig /k --context bergen -n a delete secret b'],
     ['apiVersion: v1', hub, 'apiVersion: v1'],
+    ['apiVersion: v1', { ...hub, kubeconfig: '/k' }, 'apiVersion: v1'],
   ])('%s of %j', (line, me, want) => expect(withHub(line, me)).toBe(want))
 })
 

@@ -14,8 +14,8 @@ export function withHub(line: string, me: Pick<Me, 'context' | 'hubNamespace' | 
     if (hubNamespace && hubNamespace !== defaultHubNamespace) flags.push('--hub-namespace', shellWord(hubNamespace))
     return [line, ...flags].join(' ')
   }
-  if (!line.startsWith('kubectl ') || line.startsWith('kubectl --context ')) return line
-  if (context) flags.push('--context', shellWord(context))
+  if (!line.startsWith('kubectl ')) return line
+  if (context && !line.startsWith('kubectl --context ')) flags.push('--context', shellWord(context))
   return ['kubectl', ...flags, line.slice('kubectl '.length)].join(' ')
 }
 

@@ -87,6 +87,27 @@ test('what is typed is known at once, and in the address as it rests', async () 
   expect(history).toHaveLength(n)
 })
 
+test('the fragment is kept through the sign-in of a proxy, once and for the same address', async () => {
+  const kept = new Map<string, string>()
+  vi.stubGlobal('sessionStorage', { getItem: (k: string) => kept.get(k) ?? null, setItem: (k: string, v: string) => kept.set(k, v), removeItem: (k: string) => kept.delete(k) })
+  Object.assign(page, { reload: () => go(page.pathname + page.search) })
+  await open('/cleanup?view=list#tick=a%2Fb')
+  route.reload()
+  await open('/cleanup?view=list')
+  expect(route.param('tick')).toBe('a/b')
+  expect(page.hash).toBe('#tick=a%2Fb')
+  await open('/cleanup?view=list')
+  expect(route.param('tick')).toBe('')
+  await open('/cleanup?view=list#tick=a%2Fb')
+  route.reload()
+  await open('/policy')
+  expect(page.hash).toBe('')
+  await open('/cleanup?view=list#tick=c')
+  route.reload()
+  await open('/cleanup?view=list#tick=d')
+  expect(route.param('tick')).toBe('d')
+})
+
 // A list is asked for by its address: without the pause of TypedFilter, once a letter.
 test('what is typed goes to the address by TypedFilter alone', () => {
   const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((f) => f.endsWith('.tsx'))

@@ -4,6 +4,32 @@ import { computed, signal } from '@preact/signals'
 /** Parameters that may be long: a draft of the policy, and what is ticked. They are in the fragment, which no server sees: proxies refuse addresses of more than 8 KiB. */
 const longParams = ['draft', 'tick']
 
+const keptKey = 'ot-fleet-fragment'
+
+/** Loads the page anew. A sign-in of a proxy leads through other pages, which lose the fragment: it is kept for this address. */
+export function reload(): void {
+  writeAddress()
+  try {
+    const { pathname, search, hash } = window.location
+    if (hash) sessionStorage.setItem(keptKey, JSON.stringify([pathname + search, hash]))
+  } catch {
+    // storage may be switched off: the fragment is lost
+  }
+  window.location.reload()
+}
+
+function restoreFragment(): void {
+  try {
+    const [address, hash] = JSON.parse(sessionStorage.getItem(keptKey) ?? '[]') as string[]
+    sessionStorage.removeItem(keptKey)
+    const here = window.location.pathname + window.location.search
+    if (hash && address === here && !window.location.hash) history.replaceState(null, '', here + hash)
+  } catch {
+    // nothing is kept
+  }
+}
+
+restoreFragment()
 const location = signal(readLocation())
 
 function readLocation(): { path: string; query: string; fragment: string } {

@@ -4,6 +4,7 @@ import { useEffect, useRef } from 'preact/hooks'
 import { RequestError } from './client'
 import { Command } from './components/command'
 import { Problem } from './components/states'
+import { reload } from './route'
 import { loadSession, session, signIn } from './session'
 
 export function SignIn() {
@@ -101,7 +102,7 @@ function ProxySignIn() {
   return (
     <>
       <p>The proxy in front of the dashboard signs you in. Load the page anew to go through it.</p>
-      <button type="button" class="button button-primary" onClick={() => window.location.reload()}>
+      <button type="button" class="button button-primary" onClick={reload}>
         Load anew
       </button>
       <Command label="Without the proxy, by your kubeconfig:" text="kubectl ot dashboard" />

@@ -273,6 +273,11 @@ const streamType = "text/event-stream"
 // answerHeaders are all that is passed on of an answer.
 var answerHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Length", "Content-Type", "Etag", "Retry-After", "X-Accel-Buffering"}
 
+// tooLong are the refusals of proxies for which asking again is of no use.
+var tooLong = []int{http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge}
+
+var errTooLong = errors.New("the request is too long for the proxy in front of --read-api: choose fewer, or have the proxy accept longer addresses")
+
 // checkAnswer refuses what no read API answers, and says what a refusal means.
 func checkAnswer(response *http.Response) error {
 	for name := range response.Header {
@@ -287,6 +292,8 @@ func checkAnswer(response *http.Response) error {
 		return nil
 	case response.StatusCode == http.StatusForbidden: // by the filter that authorizes, in plain text
 		return replaceAnswer(response, readapi.ErrForbidden)
+	case slices.Contains(tooLong, response.StatusCode):
+		return replaceAnswer(response, errTooLong)
 	default:
 		return fmt.Errorf("what answers is no read API: status %d, and not JSON", response.StatusCode)
 	}

@@ -83,6 +83,10 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		"a page of a proxy":  {200, "text/html", 503, "no read API"},
 		"a redirect":         {302, "application/json", 503, "no read API"},
 		"a credential ended": {401, "text/plain", 503, "log in again"},
+		"too long a body":    {413, "text/html", 413, "too long for the proxy in front of --read-api"},
+		"too long a query":   {414, "text/html", 414, "too long for the proxy in front of --read-api"},
+		"too long headers":   {431, "text/html", 431, "too long for the proxy in front of --read-api"},
+		"too long, of API":   {413, "application/json", 413, `{}`},
 		"not changed":        {304, "", 304, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

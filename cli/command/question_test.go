@@ -32,6 +32,22 @@ func TestQuestionsAndMessagesNameTheHub(t *testing.T) {
 	assert.Equal(t, []string{"--hub", "prod"}, e.options().OT, "of screens and data")
 }
 
+func TestQuestionsNameTheServer(t *testing.T) {
+	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
+	t.Setenv("OT_HUB", "")
+	for _, test := range []struct{ context, hub, server, want string }{
+		{context: "prod", hub: "prod", want: "Context prod"},
+		{context: "prod", hub: "prod", server: "https://c:6443", want: "API server https://c:6443"},
+		{context: "lab", hub: "prod", server: "https://c:6443", want: "Context lab"},
+		{server: "https://c:6443", want: "API server https://c:6443"},
+		{want: "Current cluster"},
+	} {
+		e := &environment{Flags: connect.NewFlags()}
+		e.Hub, *e.APIServer = test.hub, test.server
+		assert.Equal(t, test.want, e.describeCluster(test.context))
+	}
+}
+
 // TestMessagesOfUsageNameCommandsAsTheyAre: what flags mean is not known yet.
 func TestMessagesOfUsageNameCommandsAsTheyAre(t *testing.T) {
 	errOut := &bytes.Buffer{}

@@ -222,13 +222,26 @@ func (e *environment) printNote(format string, args ...any) {
 	fmt.Fprintln(e.ErrOut, e.printable(fmt.Sprintf(format, args...)))
 }
 
+// describeCluster names the cluster of a context: --server replaces the address of the hub's.
+func (e *environment) describeCluster(context string) string {
+	if e.Flags != nil && e.APIServer != nil && *e.APIServer != "" {
+		if hub, err := e.HubContext(); err != nil || context == hub {
+			return "API server " + *e.APIServer
+		}
+	}
+	if context == "" {
+		return "Current cluster"
+	}
+	return "Context " + context
+}
+
 // askWhether asks a question about the cluster of a context. It is no wherever nobody can answer.
 func (e *environment) askWhether(context, question string) (bool, error) {
 	file, ok := e.In.(*os.File)
 	if ok && !term.IsTerminal(int(file.Fd())) {
 		return false, errors.New("cannot prompt without a terminal: add -y")
 	}
-	fmt.Fprintf(e.ErrOut, "Context %s: %s [y/N] ", render.Printable(context), e.printable(question))
+	fmt.Fprintf(e.ErrOut, "%s: %s [y/N] ", render.Printable(e.describeCluster(context)), e.printable(question))
 	type reply struct {
 		text string
 		err  error

@@ -1,1 +1,0 @@
-import{dt as e,st as t}from"./panel-De1tOD5b.js";function n(n,r=300){let i=t(n);return e(()=>{if(i.peek()===n)return;let e=setTimeout(()=>i.value=n,r);return()=>clearTimeout(e)},[n]),i.value}export{n as t};

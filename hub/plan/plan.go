@@ -98,7 +98,7 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	}
 
 	ahead, blocked := isMemberAhead(v.Report.Plan, v.Current), isBlockedByMemberCopy(v.NewerMemberPlan, v.Current, v.Report)
-	if v.Contested && IsOutranked(v.Current, v.Report, v.NewerMemberPlan) {
+	if v.Contested && (ahead || blocked) {
 		return next, false, next.HeldPolicy != ""
 	}
 	data, source, heldPolicy := v.nextPolicy(ahead)

@@ -41,8 +41,8 @@ func (r *imageRefusals) forgetImage(img *v1alpha1.VMDiskImage) {
 }
 
 // writeImage sends a request for the image itself. Every one of them goes through here: one that is
-// refused, conflicts for so long that no other read solves it, or fails for refusalHold, is shown as one for an object of the
-// image is. A status that is refused cannot say so, and an Event does.
+// refused, conflicts for so long that no other read solves it, or fails for refusalHold, is shown as
+// one for an object of the image is. A status that is refused cannot say so, and an Event does.
 func (r *Reconciler) writeImage(img *v1alpha1.VMDiskImage, request imageRequest, send func() error) error {
 	err := send()
 	known := r.imageRefusals.refusalsOf(request)

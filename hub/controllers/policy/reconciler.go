@@ -170,8 +170,8 @@ func (e evaluation) hasErrorsOf(other evaluation) bool {
 	return equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
 }
 
-// evaluate parses a ConfigMap and validates it for every member. inForce is the policy in
-// force; nil for none.
+// evaluate parses a ConfigMap and validates it for every member. Policy.ValidateChange says what counts
+// as an error beside the policy that applies now, which is nil before there is one.
 func evaluate(cm *corev1.ConfigMap, inForce *policy.Policy, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}

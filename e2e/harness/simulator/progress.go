@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -130,6 +131,8 @@ func importProgress(pod *corev1.Pod, now time.Time) (owner string, percent float
 	return owner, min(max(100*since.Seconds()/lasts.Seconds(), 0), 99), true
 }
 
+var durationSegment = regexp.MustCompile(durationPattern)
+
 // importDuration returns the duration in the path of an image's URL; 0 for none.
 func importDuration(endpoint string) time.Duration {
 	parsed, err := url.Parse(endpoint)
@@ -138,8 +141,8 @@ func importDuration(endpoint string) time.Duration {
 	}
 	segments := strings.Split(strings.TrimPrefix(parsed.Path, "/"), "/")
 	for _, segment := range segments[min(1, len(segments)):min(3, len(segments))] {
-		// A number alone is how often an image fails, and no duration.
-		if d, err := time.ParseDuration(segment); err == nil && d > 0 {
+		if durationSegment.MatchString(segment) {
+			d, _ := time.ParseDuration(segment)
 			return d
 		}
 	}

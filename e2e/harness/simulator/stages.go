@@ -40,6 +40,9 @@ var behaviourExpr = pathSegmentsExpr + ` | if $s[0] == "flaky" then (if $attempt
 	` elif $s[0] == "stuck" then (if $attempt <= ($s[1] | tonumber) then "hang" else "ok" end)` +
 	` elif ([` + quotedBehaviours() + `] | index($s[0] // "")) then $s[0] else "ok" end`
 
+// durationPattern is what a duration in a path looks like: a number alone is how often an image fails.
+const durationPattern = "^[0-9]+(ms|s|m|h)$"
+
 // durationExpr takes the first segment after the behaviour that is a duration. A /flaky/ image
 // fails at once; the duration is that of its success.
 func durationExpr(fallback string, failing bool) string {
@@ -47,7 +50,7 @@ func durationExpr(fallback string, failing bool) string {
 	if failing {
 		flaky = `if $s[0] == "flaky" then "` + fallback + `" else `
 	}
-	expression := pathSegmentsExpr + ` | ` + flaky + `([$s[1:3][]? | select(test("^[0-9]+(ms|s|m)$"))][0] // "` + fallback + `")`
+	expression := pathSegmentsExpr + ` | ` + flaky + `([$s[1:3][]? | select(test("` + durationPattern + `"))][0] // "` + fallback + `")`
 	if failing {
 		expression += ` end`
 	} else {

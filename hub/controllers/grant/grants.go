@@ -42,7 +42,8 @@ func (r *Reconciler) rereadUnknownGrants(ctx context.Context) {
 			r.accountant.LearnGrant(member, parseStoredGrant(g), time.Now())
 			r.departuresStored = false // the grant may be of a departed cluster
 		}
-		r.readCounts[member]++
+		r.reads++
+		r.readNumbers[member] = r.reads
 		delete(r.unknownGrants, member)
 	}
 }
@@ -70,7 +71,7 @@ func wasChanged(err error) bool { return trigger.IsConflict(err) || apierrors.Is
 // Invariant: a decision that another process made before, or this one, is refused once
 // the mark is written.
 func (r *Reconciler) plannerMark(member string) string {
-	return fmt.Sprintf("%s/%d", r.Challenge, r.readCounts[member])
+	return fmt.Sprintf("%s/%d", r.Challenge, r.readNumbers[member])
 }
 
 // dropDeletedGrants forgets deleted grants; they are created again.
@@ -96,7 +97,7 @@ func (r *Reconciler) loadGrants(ctx context.Context) error {
 	}
 	accountant := budget.NewAccountant()
 	r.storedGrants, r.unknownGrants = map[string]*v1alpha1.TransferGrant{}, map[string]time.Time{}
-	r.retryDelays, r.readCounts = map[string]time.Duration{}, map[string]int{}
+	r.retryDelays, r.readNumbers = map[string]time.Duration{}, map[string]int{}
 	for i := range list.Items {
 		g := &list.Items[i]
 		member, ok := report.MemberForNamespace(g.Namespace)

@@ -130,6 +130,14 @@ func (s *Shares) pendingIntents(member string, cached *v1alpha1.ClusterPlan) (le
 	return left
 }
 
+// ForgetMember drops the intents of a member that is gone: its namespace, and what was counted of
+// it, went before.
+func (s *Shares) ForgetMember(member string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.intents, member)
+}
+
 func isNewer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
@@ -184,4 +185,14 @@ func TestHeldPolicyCountsAsTheFleetsBeforeItIsWritten(t *testing.T) {
 	less := held.DeepCopy()
 	less.Spec.Policy = map[string]string{"concurrency": "200"}
 	assert.False(t, s.admitPlan(less, held), "it is planned again with the budget's limits")
+}
+
+func TestIntentsGoWithTheirMember(t *testing.T) {
+	s := &Shares{}
+	next := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-a"}}
+	admitted, _ := s.AdmitPlan(next, nil)
+	require.True(t, admitted)
+	require.Len(t, s.pendingIntents("a", nil), 1)
+	s.ForgetMember("a")
+	assert.Empty(t, s.intents)
 }

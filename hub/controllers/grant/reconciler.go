@@ -3,6 +3,7 @@ package grant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,8 @@ import (
 // Annotations of TransferGrants and ClusterPlans on the hub, which do not travel to the
 // member.
 const (
-	// annotationPlanner is the process that wrote the object; on a grant also how often
-	// that process has read it.
+	// annotationPlanner is the process that wrote the object; on a grant also the number of
+	// its reading on which that process decided it.
 	annotationPlanner = "pelotech.ot/planner"
 	// annotationPossible is the maximum of all grants that the member may have had when
 	// this one was written: the next leader sees only the newest grant.
@@ -110,8 +111,10 @@ type Reconciler struct {
 	unknownGrants map[string]time.Time
 	// retryDelays are the last retry delays of unknownGrants, until a write succeeds.
 	retryDelays map[string]time.Duration
-	// readCounts is how often the grant of each member was read.
-	readCounts map[string]int
+	// readNumbers has the number of the last reading of each grant that was read again; reads is the
+	// number of the last of all, so that no grant has one twice.
+	readNumbers map[string]int
+	reads       int
 }
 
 // Reconcile shares the budget among all members.
@@ -190,7 +193,22 @@ func (r *Reconciler) gatherMembers(ctx context.Context) ([]memberState, error) {
 		s.fenced, s.hasGrant = r.isFenced(m.Name) && !r.isForOtherCluster(&s), r.storedGrants[m.Name] != nil
 		all = append(all, s)
 	}
+	r.forgetMissing(members.Items)
 	return all, nil
+}
+
+// forgetMissing drops what only members that exist, and stored grants, need.
+func (r *Reconciler) forgetMissing(members []v1alpha1.MemberCluster) {
+	existing := make(map[string]bool, len(members))
+	for i := range members {
+		existing[members[i].Name] = true
+	}
+	for member := range r.unknownGrants {
+		existing[member] = true
+	}
+	maps.DeleteFunc(r.nextPlanMark, func(member string, _ time.Time) bool { return !existing[member] })
+	maps.DeleteFunc(r.retryDelays, func(member string, _ time.Duration) bool { return !existing[member] })
+	maps.DeleteFunc(r.readNumbers, func(member string, _ int) bool { return !existing[member] && r.storedGrants[member] == nil })
 }
 
 // readRoots reads the reports of all members, and records their clusters for

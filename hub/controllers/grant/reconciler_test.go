@@ -262,3 +262,35 @@ func TestMembersTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// What is known of a member's grant beside its content goes with it; a member of the same name that
+// is created later gets no mark twice.
+func TestMissingMembersAreForgotten(t *testing.T) {
+	s := newTestHub(t, "a", "b")
+	s.applyPolicy(policyOfFour)
+	s.reconcile()
+	s.refuseWrites("ot-member-a")
+	s.reportDemand("a", 0, 1)
+	s.reconcile()
+	s.unknownGrants["a"] = time.Time{}
+	s.nextPlanMark["a"] = time.Now()
+	s.reconcile()
+	require.Contains(t, s.retryDelays, "a")
+	require.Contains(t, s.readNumbers, "a")
+	before := s.plannerMark("a")
+
+	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	s.unknownGrants = map[string]time.Time{}
+	s.reconcile()
+	assert.Contains(t, s.readNumbers, "a", "its grant is stored")
+	assert.NotContains(t, s.retryDelays, "a")
+	assert.NotContains(t, s.nextPlanMark, "a")
+	require.NoError(t, s.live.Delete(t.Context(), &v1alpha1.TransferGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-member-a", Name: v1alpha1.MailboxName}}))
+	s.deletedGrants = []string{"a"}
+	s.reconcile()
+	assert.NotContains(t, s.readNumbers, "a")
+
+	s.unknownGrants["a"] = time.Time{}
+	s.rereadUnknownGrants(t.Context())
+	assert.NotEqual(t, before, s.plannerMark("a"))
+}

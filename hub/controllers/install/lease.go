@@ -174,6 +174,13 @@ type observation struct {
 	since        time.Time
 }
 
+// forget drops a member's Lease.
+func (w *leaseObserver) forget(member string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.observations, member)
+}
+
 // observe records a member's Lease, nil for none. It returns nil if nobody holds it.
 func (w *leaseObserver) observe(member string, o *coordinationv1.Lease, now time.Time) *install.Lease {
 	w.mu.Lock()

@@ -62,6 +62,7 @@ func (r *Reconciler) countFailedProbe(member string, failed bool) (before int) {
 
 // forgetMember drops a member that was deleted or has opted out.
 func (r *Reconciler) forgetMember(member string) {
+	r.foreignLeases.forget(member)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.failedProbes, member)

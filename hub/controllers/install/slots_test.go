@@ -2,8 +2,11 @@ package install
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 func TestMemberWaitingForSlotIsNotProbed(t *testing.T) {
@@ -32,4 +35,13 @@ func TestFailedProbesAreCounted(t *testing.T) {
 	assert.Zero(t, r.countFailedProbe("edge", true), "it has answered meanwhile")
 	r.forgetMember("edge")
 	assert.Zero(t, r.countFailedProbe("edge", true))
+}
+
+func TestForgottenMemberHasNoLease(t *testing.T) {
+	r := &Reconciler{}
+	o := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("a")}}
+	r.foreignLeases.observe("edge", o, time.Now())
+	require.Len(t, r.foreignLeases.observations, 1)
+	r.forgetMember("edge")
+	assert.Empty(t, r.foreignLeases.observations)
 }

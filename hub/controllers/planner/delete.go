@@ -103,10 +103,17 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	if err := r.Patch(ctx, member, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("removing the finalizer of MemberCluster %s: %w", member.Name, err)
 	}
-	r.mu.Lock()
-	delete(r.cleanUpDeadlines, member.Name)
-	r.mu.Unlock()
 	return ctrl.Result{}, nil
+}
+
+// forgetMember drops a member that is gone, whoever removed its finalizer.
+func (r *Reconciler) forgetMember(member string) {
+	r.pacer.Forget(member)
+	r.Raises.Forget(member)
+	r.Shares.ForgetMember(member)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.cleanUpDeadlines, member)
 }
 
 // deleteNamespace deletes the member's namespace, nil for none, and reports whether the cache shows

@@ -11,12 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/grant"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
+	"github.com/pelotech/ot-fleet/hub/plan"
 )
 
 // A plan is written before the status that names it: a hub that dies in between knows of the plan
@@ -79,4 +82,17 @@ func TestFinalizerStaysUntilTheCacheShowsTheDeletion(t *testing.T) {
 	deleting, err := r.deleteNamespace(t.Context(), member, ns)
 	require.NoError(t, err)
 	require.True(t, deleting)
+}
+
+// Whoever removed the finalizer.
+func TestGoneMemberIsForgotten(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c := fake.NewClientBuilder().WithScheme(scheme).Build()
+	r := &Reconciler{Client: c, Shares: &grant.Shares{}, Raises: &plan.Raises{}}
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", UID: uid}}
+	r.ensureCleanUp(member, time.Now(), true)
+	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)})
+	require.NoError(t, err)
+	assert.Empty(t, r.cleanUpDeadlines)
 }

@@ -123,8 +123,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	member := &v1alpha1.MemberCluster{}
 	if err := r.Get(ctx, request.NamespacedName, member); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.pacer.Forget(request.Name)
-			r.Raises.Forget(request.Name)
+			r.forgetMember(request.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

@@ -40,6 +40,7 @@ func (t *Tracker) reallotMembers(members map[string]bool, current ...*activePrun
 		m := t.ensureMember(name)
 		allotted, holders := m.allotted, m.holders
 		t.allotPlan(m, isCurrent)
+		t.dropIfUnused(m)
 		if !slices.Equal(allotted, m.allotted) {
 			t.notifyRequestsChanged(name)
 		} else if maps.Equal(holders, m.holders) {

@@ -120,8 +120,14 @@ func (t *Tracker) Forget(name string) {
 	}
 	m.listedPages, m.pages = nil, map[string]*reportPage{}
 	t.notifyPrunesIn(m)
-	if len(m.holders) == 0 {
-		delete(t.members, name)
+	t.dropIfUnused(m)
+}
+
+// dropIfUnused drops a member that reports nothing, and of which nothing is requested; not before
+// its plan, which may still name a request, is to be made. It requires t.mu.
+func (t *Tracker) dropIfUnused(m *member) {
+	if t.ready() && m.listedPages == nil && len(m.pages) == 0 && len(m.holders) == 0 {
+		delete(t.members, m.name)
 	}
 }
 

@@ -158,9 +158,18 @@ func (t *Tracker) MarkSeen(o Object) {
 // replanIfReady replans all members once the requests are known, also those without
 // requests: their plans may still name some. It requires t.mu.
 func (t *Tracker) replanIfReady() {
-	if t.ready() {
-		t.notifyRequestsChanged(slices.Collect(maps.Keys(t.members))...)
+	if !t.ready() {
+		return
 	}
+	known := map[string]bool{}
+	for _, i := range t.inquiries {
+		maps.Copy(known, i.members)
+	}
+	for name, m := range t.members {
+		known[name] = true
+		t.dropIfUnused(m)
+	}
+	t.notifyRequestsChanged(slices.Collect(maps.Keys(known))...)
 }
 
 func (t *Tracker) notifyRequestsChanged(members ...string) {
@@ -185,7 +194,6 @@ func (t *Tracker) AddReport(report *v1alpha1.PruneReport, members []string) {
 	}
 	for name := range next.members {
 		if !former.members[name] {
-			t.ensureMember(name)
 			t.notifyRequestsChanged(name)
 		}
 	}
@@ -266,7 +274,7 @@ func (t *Tracker) ConfirmUnchanged(prune *v1alpha1.ImagePrune, clusters []string
 		if _, ok := p.planned[name]; !ok {
 			return false
 		}
-		if m := t.ensureMember(name); len(m.allotted) < len(m.holders) {
+		if m := t.members[name]; m != nil && len(m.allotted) < len(m.holders) {
 			reserved[name] = true
 		}
 	}

@@ -261,6 +261,29 @@ func TestRequestsSurviveForgottenMember(t *testing.T) {
 	tracker.Forget("a")
 }
 
+// A member that is gone, and a plan that named a request when the hub was elected, are forgotten once
+// nothing is requested: its plan is made first.
+func TestMemberWithoutRequestsIsDropped(t *testing.T) {
+	tracker := newTestTracker()
+	tracker.startPrune(newStartedPrune("prune", 1), "a", "ubuntu")
+	tracker.Forget("a")
+	require.NotEmpty(t, tracker.members)
+	tracker.RemovePrune("prune")
+	assert.Empty(t, tracker.members)
+	tracker.AddReport(newStartedReport("report", 0), []string{"a"})
+	tracker.RemoveReport("report")
+	assert.Empty(t, tracker.members)
+
+	tracker = newTestTracker(Object{KindPrune, "other"})
+	tracker.startPrune(newStartedPrune("prune", 1), "a", "ubuntu")
+	tracker.RemovePrune("prune")
+	tracker.Forget("a")
+	clear(tracker.replanned)
+	tracker.MarkSeen(Object{KindPrune, "other"})
+	assert.Equal(t, map[string]int{"a": 1}, tracker.replanned)
+	assert.Empty(t, tracker.members)
+}
+
 // A request of a running ImagePrune stays in the plan until that one ends: an agent
 // undoes what its plan no longer names.
 func TestActivePruneIsNeverDisplaced(t *testing.T) {

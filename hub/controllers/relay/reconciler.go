@@ -61,8 +61,9 @@ type connectionState struct {
 
 // memberState outlasts the connections to a member.
 type memberState struct {
-	cleanUp            cleanUpAttempts
-	uploads, downloads copyThrottle
+	cleanUp   cleanUpAttempts
+	uploads   reportThrottle
+	downloads copyThrottle
 }
 
 // Reconcile syncs a member if this replica owns it, and writes the result to its

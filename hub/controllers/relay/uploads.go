@@ -24,9 +24,12 @@ const (
 
 // copyThrottle delays the copying in one direction of a mailbox that changes more than uploadRate and
 // maxSyncRate allow. The zero value delays nothing.
-type copyThrottle struct {
-	availableAt time.Time
-	late        bool
+type copyThrottle struct{ availableAt time.Time }
+
+// reportThrottle delays the copying of a report, which a person is told of.
+type reportThrottle struct {
+	copyThrottle
+	late bool
 }
 
 // recordSync adds what one sync has cost the hub's API server.
@@ -49,7 +52,7 @@ func (t *copyThrottle) record(bytes int, now time.Time) {
 func (t *copyThrottle) wait(now time.Time) time.Duration { return max(0, t.availableAt.Sub(now)) }
 
 // describe says why the report is late; empty if it is not.
-func (t *copyThrottle) describe(now time.Time) string {
+func (t *reportThrottle) describe(now time.Time) string {
 	switch {
 	case t.wait(now) >= minLateWait:
 		t.late = true

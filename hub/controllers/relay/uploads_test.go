@@ -49,7 +49,7 @@ func TestHonestReportsDoNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			var b copyThrottle
+			var b reportThrottle
 			for range tt.syncs {
 				b.record(tt.bytes, now)
 				now = now.Add(tt.every)
@@ -63,7 +63,7 @@ func TestHonestReportsDoNotWait(t *testing.T) {
 // At the edge of the rate a report waits now and then. Its status must not change each time.
 func TestLateReportsAreNamedForAWhile(t *testing.T) {
 	now, changes, named := time.Now(), 0, false
-	var b copyThrottle
+	var b reportThrottle
 	b.record(uploadBurst, now)
 	for range 600 {
 		b.record(2*uploadRate+uploadRate/2, now)

@@ -34,12 +34,12 @@ func LoadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// ParseCron parses a schedule, which is interpreted in UTC: see NewClockTimes. zoneField is named to
-// whoever writes a time zone into it.
+// ParseCron parses a schedule of windows or of PruneReports, which is interpreted in UTC: see
+// NewClockTimes. zoneField is named to whoever writes a time zone into it.
 func ParseCron(text, zoneField string) (cron.Schedule, error) {
 	switch {
 	case text == "":
-		return nil, errors.New(`it is missing: say when the window opens, as in "0 22 * * *"`)
+		return nil, errors.New(`it is missing: name times of the clock, as in "0 22 * * *"`)
 	case strings.Contains(text, "TZ="):
 		return nil, fmt.Errorf("it must not contain a time zone: set %s", zoneField)
 	case strings.HasPrefix(text, "@every"):

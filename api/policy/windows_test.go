@@ -41,7 +41,7 @@ func TestParseWindows(t *testing.T) {
 		"a field twice":           {text: `[{cron: "@daily", cron: "@weekly"}]`, wantErr: "it is not a YAML list of windows"},
 		"two documents":           {text: "- {cron: \"@daily\", duration: 5m, concurrency: 1}\n---\n- {}", wantErr: "it is more than one YAML document"},
 		"a field that is none":    {text: `[{cron: "@daily", duration: 5m, timezone: UTC, concurrency: 1}]`, wantErr: `[0]: "timezone" is not a field of a window: ` + fields},
-		"no cron":                 {text: `[{duration: 5m, concurrency: 1}]`, wantErr: `[0].cron: it is missing: say when the window opens, as in "0 22 * * *"`},
+		"no cron":                 {text: `[{duration: 5m, concurrency: 1}]`, wantErr: `[0].cron: it is missing: name times of the clock, as in "0 22 * * *"`},
 		"six fields":              {text: `[{cron: "0 0 22 * * *"}]`, wantErr: `[0].cron: "0 0 22 * * *" is not in the Cron format, as in "0 22 * * 1-5" or @daily: expected exactly 5 fields`},
 		"a zone in the cron":      {text: `[{cron: "TZ=UTC 0 22 * * *"}]`, wantErr: "[0].cron: it must not contain a time zone: set timeZone"},
 		"a zone and nothing else": {text: `[{cron: "CRON_TZ="}]`, wantErr: "[0].cron: it must not contain a time zone"},

@@ -21,6 +21,8 @@ type ConflictTracker struct {
 	mu sync.Mutex
 	// consecutive conflicts of a request.
 	consecutive map[reconcile.Request]int
+	// gone are the requests whose last reconcile met an object that does not exist.
+	gone map[reconcile.Request]bool
 }
 
 // IsObjectConflict reports whether the API server answers that an object differs from what was read. A conflict
@@ -64,20 +66,28 @@ func (t *ConflictTracker) add(request reconcile.Request) (delay time.Duration) {
 }
 
 // Result ends a reconcile whose outcome is result or err. A write that another writer preempted, by
-// a change, a creation or a deletion, is retried after a delay that doubles, and is no error. One
-// conflict too many in a row is: the controller's backoff spares an API server that is in trouble.
+// a change or a creation, is retried after a delay that doubles, and is no error. One conflict too
+// many in a row is: the controller's backoff spares an API server that is in trouble. An object that
+// another writer has deleted is no error once: the cache shows that soon. If it is missing again, so
+// may be its namespace or kind, which no other read solves, and which is no conflict that lasts.
 // Invariant: every end of a reconcile that may have written passes here, since a success ends the row.
 func (t *ConflictTracker) Result(ctx context.Context, request reconcile.Request, result reconcile.Result, err error) (reconcile.Result, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !IsConflict(err) && !apierrors.IsNotFound(err) {
+	wasGone, isGone := t.gone[request], apierrors.IsNotFound(err)
+	t.setGone(request, isGone)
+	if !IsConflict(err) {
 		delete(t.consecutive, request)
-		if err != nil {
-			return reconcile.Result{}, err
-		}
-		return result, nil
 	}
-	delay := t.add(request)
+	var delay time.Duration
+	switch {
+	case err == nil:
+		return result, nil
+	case isGone && !wasGone:
+		delay = ConflictRetryDelay
+	case IsConflict(err):
+		delay = t.add(request)
+	}
 	if delay == 0 {
 		return reconcile.Result{}, err
 	}
@@ -85,11 +95,33 @@ func (t *ConflictTracker) Result(ctx context.Context, request reconcile.Request,
 	return reconcile.Result{RequeueAfter: delay}, nil
 }
 
+// setGone requires t.mu.
+func (t *ConflictTracker) setGone(request reconcile.Request, gone bool) {
+	switch {
+	case !gone:
+		delete(t.gone, request)
+	case t.gone == nil:
+		t.gone = map[reconcile.Request]bool{request: true}
+	default:
+		t.gone[request] = true
+	}
+}
+
 // Forget drops the conflicts of an object that is gone.
 func (t *ConflictTracker) Forget(request reconcile.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.consecutive, request)
+	delete(t.gone, request)
+}
+
+// EndConflicts wraps a Reconciler, whose reconciles end as ConflictTracker.Result says.
+func EndConflicts(r reconcile.Reconciler) reconcile.Reconciler {
+	var t ConflictTracker
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		result, err := r.Reconcile(ctx, request)
+		return t.Result(ctx, request, result, err)
+	})
 }
 
 // IsExhausted reports whether one more conflict of a request is one too many.

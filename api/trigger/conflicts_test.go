@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 func TestConflictTracker(t *testing.T) {
@@ -63,11 +64,10 @@ func TestConflictTracker(t *testing.T) {
 // a reconcile begins anew.
 func TestConflictsThatLastAreErrors(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
-	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, "x")
 	exists := apierrors.NewAlreadyExists(schema.GroupResource{Resource: "things"}, "x")
 	other, done := errors.New("connection refused"), ctrl.Result{RequeueAfter: time.Minute}
 	request := Requests("a")[0]
-	for name, preempted := range map[string]error{"a conflict": conflict, "gone": gone, "it exists": fmt.Errorf("creating: %w", exists)} {
+	for name, preempted := range map[string]error{"a conflict": conflict, "it exists": fmt.Errorf("creating: %w", exists)} {
 		t.Run(name, func(t *testing.T) {
 			var tracker ConflictTracker
 			for _, end := range []error{nil, other, nil} {
@@ -88,6 +88,42 @@ func TestConflictsThatLastAreErrors(t *testing.T) {
 				assert.Empty(t, tracker.consecutive)
 			}
 		})
+	}
+}
+
+// What does not exist is retried at once, once: a namespace or kind may be missing. It counts as no
+// conflict, or the first real one after it would be said to last.
+func TestMissingObjectsAreNoConflicts(t *testing.T) {
+	gone := fmt.Errorf("creating: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "x"))
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
+	request := Requests("a")[0]
+	var tracker ConflictTracker
+	for range 2 {
+		result, err := tracker.Result(t.Context(), request, ctrl.Result{}, gone)
+		require.NoError(t, err, "another writer has deleted it")
+		assert.Equal(t, ctrl.Result{RequeueAfter: ConflictRetryDelay}, result)
+		for range 2 * maxConflicts {
+			_, err := tracker.Result(t.Context(), request, ctrl.Result{}, gone)
+			require.ErrorIs(t, err, gone)
+		}
+		assert.False(t, tracker.IsExhausted(request))
+		result, err = tracker.Result(t.Context(), request, ctrl.Result{}, conflict)
+		require.NoError(t, err)
+		assert.Equal(t, ctrl.Result{RequeueAfter: ConflictRetryDelay}, result)
+	}
+	_, err := tracker.Result(t.Context(), request, ctrl.Result{}, gone)
+	require.NoError(t, err)
+	tracker.Forget(request)
+	assert.Empty(t, tracker.gone)
+	assert.Empty(t, tracker.consecutive)
+}
+
+func TestEndConflicts(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "x", errors.New("changed"))
+	r := EndConflicts(reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, conflict }))
+	for n := range maxConflicts + 1 {
+		_, err := r.Reconcile(t.Context(), Requests("a")[0])
+		assert.Equal(t, n == maxConflicts, err != nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,8 +25,13 @@ func Result(ctx context.Context, err error, delay time.Duration, isConflict func
 	return ctrl.Result{}, err
 }
 
+// ErrChanged is a conflict that the reconcile finds itself, before the API server does.
+var ErrChanged = errors.New("somebody else has changed it")
+
 // IsConflict reports whether another writer has changed or created the object first.
-func IsConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+func IsConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, ErrChanged)
+}
 
 // Earliest returns the shorter of two requeue delays, where 0 means none.
 func Earliest(a, b time.Duration) time.Duration {

@@ -143,7 +143,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.MemberLink{}, byLink).
 		// A member that hangs blocks one worker until its request times out.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 32, RateLimiter: trigger.NewRateLimiter()}).
-		Complete(k); err != nil {
+		Complete(trigger.EndConflicts(k)); err != nil {
 		return fmt.Errorf("setting up the credential controller: %w", err)
 	}
 	return nil

@@ -77,7 +77,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember)).
 		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
-		Complete(s); err != nil {
+		Complete(trigger.EndConflicts(s)); err != nil {
 		return fmt.Errorf("setting up the discovery of Secrets: %w", err)
 	}
 	if o.Clusters == nil {
@@ -90,7 +90,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForClusterOf), builder.WithPredicates(exceptStatus)).
 		WatchesRawSource(clusterEvents).
 		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
-		Complete(c); err != nil {
+		Complete(trigger.EndConflicts(c)); err != nil {
 		return fmt.Errorf("setting up the discovery of Clusters: %w", err)
 	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {

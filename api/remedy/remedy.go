@@ -103,6 +103,7 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonDowngradeRefused:         "Upgrade the hub, or allow it: annotation pelotech.ot/downgrade-agent=<version>.",
 		v1alpha1.ReasonReleasePending:           "Another Helm operation is unfinished there.",
 		v1alpha1.ReasonAgentDialsIn:             "The agent is in pull mode: install it yourself.",
+		v1alpha1.ReasonQuarantined:              "Nothing. The hub looks again once the quarantine ends.",
 		v1alpha1.ReasonDuplicateCluster:         twoNames,
 		v1alpha1.ReasonAnotherCluster:           otherCluster,
 		v1alpha1.ReasonCredentialsMissing:       giveAdministrator,

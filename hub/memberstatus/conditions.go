@@ -97,10 +97,9 @@ func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 }
 
 // checkedForSpec returns a condition of another controller, which is Unknown instead of True
-// where that controller has not seen the current spec. Installations pause in quarantine, so
-// that what is known stays.
+// where that controller has not seen the current spec.
 func (s *statusBuilder) checkedForSpec(c *metav1.Condition) *metav1.Condition {
-	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration == 0 || c.ObservedGeneration >= s.Member.Generation || s.Member.Spec.Quarantine != nil {
+	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration == 0 || c.ObservedGeneration >= s.Member.Generation {
 		return c
 	}
 	pending := *c

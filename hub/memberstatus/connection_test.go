@@ -149,14 +149,3 @@ func TestConditionsOfAnEarlierSpecAreUnknown(t *testing.T) {
 		})
 	}
 }
-
-// A quarantine raises the generation, and nothing checks the member while it lasts.
-func TestConditionsStayInQuarantine(t *testing.T) {
-	v := healthyInput()
-	v.Installed = &metav1.Condition{Type: v1alpha1.ConditionAgentInstalled, Status: metav1.ConditionTrue, Reason: "AsGiven", ObservedGeneration: v.Member.Generation}
-	v.Member.Generation++
-	v.Member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "under investigation"}
-	got, _ := memberstatus.Compute(v)
-	c := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentInstalled)
-	assert.Equal(t, []string{string(metav1.ConditionTrue), "AsGiven"}, []string{string(c.Status), c.Reason})
-}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 
 	"github.com/pelotech/ot-fleet/hub/install"
@@ -57,7 +58,7 @@ func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberC
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(member), now); err != nil {
 			return err
 		}
-		if now.UID != member.UID || !isOptedIn(now) || install.ParseAttempts(now.Annotations[v1alpha1.AnnotationInstallAttempts]).String() != known.String() {
+		if now.UID != member.UID || !mayInstall(now) || install.ParseAttempts(now.Annotations[v1alpha1.AnnotationInstallAttempts]).String() != known.String() {
 			return errAttemptsChanged
 		}
 		base := now.DeepCopy()
@@ -78,7 +79,7 @@ func (r *Reconciler) storeAttempts(ctx context.Context, member *v1alpha1.MemberC
 var errAttemptTimeout = fmt.Errorf("the agent was not installed within %v", attemptTimeout)
 
 // errAttemptsChanged: the decision rests on outdated attempts.
-var errAttemptsChanged = errors.New("the install attempts were changed by somebody else")
+var errAttemptsChanged = fmt.Errorf("the install attempts: %w", trigger.ErrChanged)
 
 // problemOf explains an error of reading a member.
 func problemOf(err error) *install.Problem {

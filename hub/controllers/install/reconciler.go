@@ -6,7 +6,6 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -34,9 +33,8 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// conflictRetryDelay is the requeue delay after a conflict, in the hub or over the
-	// Lease.
-	conflictRetryDelay = 200 * time.Millisecond
+	// nextStepsDelay is the requeue delay of a member that needs more than maxSteps.
+	nextStepsDelay = 200 * time.Millisecond
 	// attemptTimeout bounds one reconcile, with everything that it reads.
 	attemptTimeout = 5 * time.Minute
 	// maxSteps: observe and take the Lease, observe and install, observe the result.
@@ -84,9 +82,6 @@ func (r *Reconciler) requestTimeout() time.Duration { return min(r.RequestTimeou
 // Reconcile observes one member, decides and acts until there is nothing to do.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	result, err := r.reconcile(ctx, request)
-	if errors.Is(err, errAttemptsChanged) {
-		return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
-	}
 	return r.conflicts.Result(ctx, request, result, err)
 }
 
@@ -115,7 +110,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
 	}
 	// The live object decides: its annotations are permissions.
-	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !isOptedIn(member) {
+	if err := r.Live.Get(ctx, request.NamespacedName, member); err != nil || !mayInstall(member) {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the cache shows it soon
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptTimeout, errAttemptTimeout)
@@ -234,7 +229,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 		default:
 			err := session.takeLease(ctx)
 			if trigger.IsConflict(err) {
-				return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+				return ctrl.Result{}, err
 			}
 			if held = err == nil; held {
 				continue // the member may have changed before the Lease was taken
@@ -245,7 +240,7 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 			}
 		}
 	}
-	return ctrl.Result{RequeueAfter: conflictRetryDelay}, nil
+	return ctrl.Result{RequeueAfter: nextStepsDelay}, nil
 }
 
 // finish publishes a decision to do nothing. Once the agent is installed, the count of

@@ -21,12 +21,26 @@ func IsRefused(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
-// SetRefused replaces the state with Failed: the API server refused object.
-func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error) {
-	message := fmt.Sprintf("the API server refused %s: %s", object, v1alpha1.SanitizeText(err.Error(), maxQuotedBytes))
+// Refusal is the API server's refusal of an object.
+type Refusal struct {
+	Object string
+	Err    error
+}
+
+// SetRefused replaces the state with Failed: the API server refused object, and further ones.
+func (d *Decision) SetRefused(generation int64, now time.Time, reason v1alpha1.Reason, object string, err error, further ...Refusal) {
+	message, separator := "the API server refused ", ""
+	limit := min(maxQuotedBytes, maxRefusalsBytes/(1+len(further)))
+	for _, refusal := range append([]Refusal{{object, err}}, further...) {
+		message += fmt.Sprintf("%s%s: %s", separator, refusal.Object, v1alpha1.SanitizeText(refusal.Err.Error(), limit))
+		separator = "; "
+	}
 	d.overrideState(generation, now, failedState(reason, d.storedFailureMessage(generation, now, reason, message)))
 	d.requeueRefused()
 }
+
+// maxRefusalsBytes bounds what a message quotes of several refusals, so that it names each.
+const maxRefusalsBytes = maxMessageBytes / 2
 
 // storedFailureMessage returns the stored message of a failure that has the same reason, and message
 // otherwise. Invariant: a failure that recurs has its message stored once per missingRecheckInterval

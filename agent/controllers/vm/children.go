@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,21 +117,50 @@ func (r *Reconciler) applySecretOf(ctx context.Context, obj *v1alpha1.VirtualMac
 	return nil
 }
 
-// applyDisks deletes and creates DataVolumes. It takes those that were created out of d, which has
-// the state of a failure set for the rest only.
+// applyDisks deletes and creates DataVolumes, all at once: one that is refused, or answered late, holds
+// up no other. It takes those that were created out of d, which has the state of a failure set for the
+// rest only. It returns the failure that decides how the visit goes on, and leaves further refusals in v.
 func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
-	for _, t := range d.DeleteDisks {
+	deletions := doAtOnce(d.DeleteDisks, func(t vm.DeleteTarget) error {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: v.obj.Namespace, Name: t.Name}}
-		if err := r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}); client.IgnoreNotFound(err) != nil {
-			return childDisk(t.Disk), err
+		return client.IgnoreNotFound(r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}))
+	})
+	creations := doAtOnce(d.CreateDisks, func(disk vm.CreateDisk) error { return r.createDisk(ctx, v, disk.DataVolume) })
+
+	var failures []childFailure
+	for i, err := range deletions {
+		failures = appendFailure(failures, childDisk(d.DeleteDisks[i].Disk), err)
+	}
+	var missing []vm.CreateDisk
+	for i, err := range creations {
+		failures = appendFailure(failures, childDisk(d.CreateDisks[i].Disk), err)
+		if err != nil {
+			missing = append(missing, d.CreateDisks[i])
 		}
 	}
-	for ; len(d.CreateDisks) > 0; d.CreateDisks = d.CreateDisks[1:] {
-		if err := r.createDisk(ctx, v, d.CreateDisks[0].DataVolume); err != nil {
-			return childDisk(d.CreateDisks[0].Disk), err
+	d.CreateDisks = missing
+	if len(failures) == 0 {
+		return childObject{}, nil
+	}
+	v.furtherRefusals = nil
+	first := slices.MinFunc(failures, func(a, b childFailure) int { return r.rankFailure(v.obj, a) - r.rankFailure(v.obj, b) })
+	for _, failure := range failures {
+		if _, refused := refusalReason(failure.child, failure.err); refused && failure.child != first.child {
+			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: failure.child.title, Err: failure.err})
 		}
 	}
-	return childObject{}, nil
+	return first.child, first.err
+}
+
+// doAtOnce returns what do returns for each item, in their order.
+func doAtOnce[T any](items []T, do func(T) error) []error {
+	errs := make([]error, len(items))
+	var wg sync.WaitGroup
+	for i := range items {
+		wg.Go(func() { errs[i] = do(items[i]) })
+	}
+	wg.Wait()
+	return errs
 }
 
 // adopt sets the owners of an object, and nothing else: a policy refuses the rest.

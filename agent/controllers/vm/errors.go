@@ -42,3 +42,31 @@ func refusalReason(child childObject, err error) (reason v1alpha1.Reason, refuse
 	}
 	return child.reason, true
 }
+
+// childFailure is a request for a child that failed.
+type childFailure struct {
+	child childObject
+	err   error
+}
+
+func appendFailure(failures []childFailure, child childObject, err error) []childFailure {
+	if err == nil {
+		return failures
+	}
+	return append(failures, childFailure{child, err})
+}
+
+// rankFailure orders failures of one visit. A conflict that another read solves comes first: it is
+// retried at once, and then the others are decided again. What needs a person comes before what may
+// pass by itself.
+func (r *Reconciler) rankFailure(obj *v1alpha1.VirtualMachine, f childFailure) int {
+	_, refused := refusalReason(f.child, f.err)
+	switch {
+	case isConflict(f.err) && !r.isLastingConflict(obj, f.err):
+		return 0
+	case refused:
+		return 1
+	default:
+		return 2
+	}
+}

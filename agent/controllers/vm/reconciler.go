@@ -137,8 +137,10 @@ type visit struct {
 	claims map[types.NamespacedName]*corev1.PersistentVolumeClaim
 	// stored: obj is the answer to a write of this visit, so the cache it came from was not stale.
 	stored bool
-	// refusal is that of a request, which the status reports; nil for none.
-	refusal error
+	// refusal is that of a request, which the status reports; nil for none. furtherRefusals are of
+	// other disks in the same decision.
+	refusal         error
+	furtherRefusals []vm.Refusal
 }
 
 // decide returns a decision and leaves the View that it is based on in v.
@@ -180,7 +182,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
 			d.SetNamespaceMissing(obj, time.Now(), reason, child.title, err)
 		case refused:
-			d.SetRefused(obj.Generation, time.Now(), reason, child.title, err)
+			d.SetRefused(obj.Generation, time.Now(), reason, child.title, err, v.furtherRefusals...)
 		case err != nil:
 			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child.title, obj.Namespace, obj.Name, err)
 			if ctx.Err() != nil || (isConflict(err) && !r.isLastingConflict(obj, err)) {

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -54,7 +55,7 @@ func overlayItemNames(u *unstructured.Unstructured) string {
 // PreserveForeignItems copies into desired, at their places, the items that others have
 // added to the live KubeVirt VirtualMachine. Items that the agent applied earlier are not
 // copied, so they are removed when desired lacks them.
-func PreserveForeignItems(desired, live *unstructured.Unstructured) {
+func PreserveForeignItems(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
 	overlaid := strings.Split(live.GetAnnotations()[v1alpha1.AnnotationOverlaid], ",")
 	for _, list := range sharedLists {
 		desiredItems, _, _ := unstructured.NestedSlice(desired.Object, list.path...)
@@ -66,23 +67,37 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(desired.Object, merged, list.path...) // fails only where a parent is no object
 		}
 	}
-	if live.GetAnnotations()[restoreAnnotation] == "" {
-		return
-	}
+	preserveReplacedDisks(desired, live, vm)
+}
+
+// preserveReplacedDisks keeps the claims that KubeVirt put in the place of DataVolumes, and records those
+// that it migrates to. A volume that the overlay names is migrated by the overlay.
+func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
 	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
 	liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+	var migrations []string
 	for i, item := range desiredItems {
-		if name := itemName(item); isDataVolume(item) && RestoredClaim(live, name) != "" {
-			desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
+		volume, _ := item.(map[string]any)
+		dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
+		name := itemName(item)
+		claim, isMigration := ReplacingClaim(live, name, dataVolume)
+		if dataVolume == "" || claim == "" || (isMigration && dataVolume != RootDiskName(vm) && dataVolume != DataDiskName(vm, name)) {
+			continue
+		}
+		desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
+		if isMigration {
+			migrations = append(migrations, migrationRecord(name, claim))
 		}
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
+	if len(migrations) > 0 {
+		annotations := desired.GetAnnotations()
+		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(migrations, ",")
+		desired.SetAnnotations(annotations)
+	}
 }
 
-func isDataVolume(volume any) bool {
-	m, _ := volume.(map[string]any)
-	return m["dataVolume"] != nil
-}
+func migrationRecord(volume, claim string) string { return volume + "=" + claim }
 
 // PreservePodNetworkMAC keeps the address that the live interface on the Pod network has, of a
 // person or an address pool: the guest's network is tied to it. The agent's own, cfg's, is for
@@ -126,15 +141,29 @@ func indexOfItem(list []any, name string) int {
 	return slices.IndexFunc(list, func(item any) bool { return itemName(item) == name })
 }
 
-// RestoredClaim returns the name of the PersistentVolumeClaim that KubeVirt put in the
-// place of a disk when it restored a snapshot; empty for none.
-func RestoredClaim(live *unstructured.Unstructured, volume string) string {
-	if live.GetAnnotations()[restoreAnnotation] == "" {
-		return ""
-	}
+// ReplacingClaim returns the name of the claim that KubeVirt put in the place of a disk, when it restored a
+// snapshot or since a person has it migrate the volume; empty for none. dataVolume is the disk.
+//
+// Invariant: a volume that was migrated stays so, whether spec.updateVolumesStrategy is changed afterwards
+// or not: the guest writes to no other. Only a volume that names the DataVolume again returns to it.
+func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) (claim string, isMigration bool) {
 	source := findVolume(live, volume)
-	claim, _, _ := unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
-	return claim
+	claim, _, _ = unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
+	if claim != "" && live.GetAnnotations()[restoreAnnotation] != "" {
+		return claim, false
+	}
+	if claim == "" {
+		claim, _, _ = unstructured.NestedString(source, "dataVolume", "name")
+	}
+	if claim == "" || claim == dataVolume {
+		return "", false
+	}
+	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "updateVolumesStrategy")
+	recorded := strings.Split(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
+	if strategy != string(kubevirtv1.UpdateVolumesStrategyMigration) && !slices.Contains(recorded, migrationRecord(volume, claim)) {
+		return "", false
+	}
+	return claim, true
 }
 
 // IsOfSameRestore reports whether a claim was made by the last restore of a KubeVirt VirtualMachine that

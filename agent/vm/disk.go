@@ -69,6 +69,11 @@ func (d *diskDecider) reconcile() {
 		d.recordClaim()
 		return
 	}
+	if d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM) { // the other claim is the disk
+		d.requested = true
+		d.volume = d.completeVolume()
+		return
+	}
 	if !d.CDIServed && !d.deployIgnored() && !d.isRemoved() { // a disk that cannot be read is not lost
 		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
 		return
@@ -254,7 +259,7 @@ func (d *diskDecider) wasReady() bool { return d.previous != nil && d.previous.R
 // isUsed reports whether the KubeVirt VirtualMachine has the data disk as a volume. A restore in place
 // has it name the claim.
 func (d *diskDecider) isUsed() bool {
-	return d.KubeVirtVM != nil && (kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName) || d.restoredClaim() == d.objectName)
+	return d.KubeVirtVM != nil && (kubevirt.UsesDataVolume(d.KubeVirtVM, d.volumeName(), d.objectName) || d.replacingClaim() == d.objectName)
 }
 
 // mayHoldData reports whether the guest may have written to a data disk that is not complete now:
@@ -303,9 +308,9 @@ func (d *diskDecider) reportLost() {
 		d.setBlocker(state)
 		return
 	}
-	if d.isRestoredElsewhere() {
+	if d.isReplacedElsewhere() {
 		d.requested = true
-		return // the restored claim is the disk
+		return // the other claim is the disk
 	}
 	d.lostMessage = fmt.Sprintf("DataVolume %s of %s is gone", d.objectName, d.title)
 	if dv != nil || d.Claim != nil {

@@ -113,7 +113,7 @@ func (d *decider) planKubeVirtVM() {
 		}
 		return
 	}
-	kubevirt.PreserveForeignItems(desired, live)
+	kubevirt.PreserveForeignItems(desired, live, d.VM)
 	kubevirt.PreserveOwners(desired, live, d.VM)
 	kubevirt.PreservePodNetworkMAC(desired, live, d.VM, d.guestConfig)
 	kubevirt.DropExpandedMatchers(desired, live)

@@ -28,11 +28,11 @@ func (d *diskDecider) completeVolume() *v1alpha1.DiskVolume {
 func (d *diskDecider) knownClaim() *corev1.PersistentVolumeClaim { return cmp.Or(d.Claim, d.LiveClaim) }
 
 // recordClaim has the status remember the claim of a complete data disk, which the guest writes to. A
-// claim that belongs to a former DataVolume is in a cache that lags behind, and while KubeVirt has restored
-// another claim as the disk, this one may be CDI's, without what the guest has written.
+// claim that belongs to a former DataVolume is in a cache that lags behind, and while another
+// claim is the disk, as a restored one, this one may be CDI's, without what the guest has written.
 func (d *diskDecider) recordClaim() {
 	claim := d.knownClaim()
-	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound || d.isRestoredElsewhere() {
+	if d.isRoot() || claim == nil || claim.Status.Phase != corev1.ClaimBound || d.isReplacedElsewhere() {
 		return
 	}
 	d.volume.DataVolumeUID = ""
@@ -54,16 +54,16 @@ func (d *diskDecider) knowsClaim() bool {
 }
 
 // losesClaim reports whether the claim of a complete data disk is being deleted, and the machine has
-// it: a claim that KubeVirt has restored may be the disk instead.
+// it: another claim may be the disk instead.
 func (d *diskDecider) losesClaim() bool {
 	claim := d.knownClaim()
-	return !d.isRoot() && d.isComplete() && claim != nil && claim.DeletionTimestamp != nil && !d.isRestoredElsewhere()
+	return !d.isRoot() && d.isComplete() && claim != nil && claim.DeletionTimestamp != nil && !d.isReplacedElsewhere()
 }
 
-// isRestoredElsewhere reports whether KubeVirt has restored a snapshot, so that a claim of another name
-// is the disk.
-func (d *diskDecider) isRestoredElsewhere() bool {
-	claim := d.restoredClaim()
+// isReplacedElsewhere reports whether a claim of another name is the disk, since KubeVirt has restored a
+// snapshot or migrates the volume.
+func (d *diskDecider) isReplacedElsewhere() bool {
+	claim := d.replacingClaim()
 	return claim != "" && claim != d.objectName
 }
 
@@ -71,15 +71,17 @@ func (d *diskDecider) isRestoredElsewhere() bool {
 // name. Invariant: that of another restore, which may not be complete, or one that CDI has made since, is
 // not the disk.
 func (d *diskDecider) isRestoredInPlace(claim *corev1.PersistentVolumeClaim) bool {
-	return d.restoredClaim() == d.objectName && kubevirt.IsOfSameRestore(claim, d.KubeVirtVM)
+	return d.replacingClaim() == d.objectName && kubevirt.IsOfSameRestore(claim, d.KubeVirtVM)
 }
 
-// restoredClaim returns the claim that is the disk since KubeVirt has restored a snapshot; empty for none.
-func (d *diskDecider) restoredClaim() string {
+// replacingClaim returns the claim that is the disk since KubeVirt has restored a snapshot or migrates the
+// volume; empty for none.
+func (d *diskDecider) replacingClaim() string {
 	if d.KubeVirtVM == nil {
 		return ""
 	}
-	return kubevirt.RestoredClaim(d.KubeVirtVM, d.volumeName())
+	claim, _ := kubevirt.ReplacingClaim(d.KubeVirtVM, d.volumeName(), d.objectName)
+	return claim
 }
 
 // reportClaimDeletion says that the claim of a complete data disk is being deleted without its
@@ -107,7 +109,7 @@ func (d *diskDecider) reportClaimDeletion() {
 // DataVolume is complete all the time. Such a claim is never shown as the guest's disk, unless a
 // person accepts it. A claim that the cache does not have is read live: it may have lost its label.
 func (d *diskDecider) checkClaim() (ends bool) {
-	if !d.knowsClaim() || d.isRestoredElsewhere() {
+	if !d.knowsClaim() || d.isReplacedElsewhere() {
 		return false
 	}
 	switch claim := d.knownClaim(); {

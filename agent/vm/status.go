@@ -304,7 +304,11 @@ func (d *decider) unappliedChanges() (sentences []string) {
 		return nil
 	}
 	for _, disk := range d.wantedDisks() {
-		if claim := kubevirt.RestoredClaim(d.KubeVirtVM, disk.volumeName()); claim != "" {
+		switch claim, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, disk.volumeName(), disk.objectName); {
+		case isMigration:
+			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, have volume %s of the KubeVirt VirtualMachine name DataVolume %s again with spec.updateVolumesStrategy Migration)",
+				disk.title, claim, disk.volumeName(), disk.objectName))
+		case claim != "":
 			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
 				disk.title, claim, disk.objectName))
 		}

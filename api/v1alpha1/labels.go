@@ -66,6 +66,9 @@ const (
 	// disks, volumes, interfaces and networks that spec.disks or an overlay added. The
 	// agent removes them when the spec no longer has them.
 	AnnotationOverlaid = "pelotech.ot/overlaid"
+	// AnnotationMigratedVolumes of a KubeVirt VirtualMachine lists, separated by commas, the volumes
+	// whose disk KubeVirt has migrated to another claim, as volume=claim. The agent keeps them.
+	AnnotationMigratedVolumes = "pelotech.ot/migrated-volumes"
 	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
 	// namespace/name, whose template it was created from.
 	AnnotationCreatedFor = "pelotech.ot/created-for"

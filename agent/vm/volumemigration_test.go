@@ -1,0 +1,145 @@
+package vm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/vm"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+var strategyPath = []string{"spec", "updateVolumesStrategy"}
+
+// setVolume has the KubeVirt VirtualMachine name another disk as a volume, as a person does.
+func (w *world) setVolume(volume string, source map[string]any) {
+	list := w.getList(volumesPath)
+	for i := range list {
+		if item := list[i].(map[string]any); item["name"] == volume {
+			source["name"] = volume
+			list[i] = source
+		}
+	}
+	w.setList(list, volumesPath)
+}
+
+// migrateVolume has KubeVirt (1.8) migrate a volume to another DataVolume.
+func (w *world) migrateVolume(volume, dataVolume string) {
+	require.NoError(w.t, unstructured.SetNestedField(w.KubeVirtVM.Object, "Migration", strategyPath...))
+	w.setVolume(volume, map[string]any{"dataVolume": map[string]any{"name": dataVolume}})
+}
+
+func (w *world) volumeSource(volume string) any {
+	for _, item := range w.getList(volumesPath) {
+		if m := item.(map[string]any); m["name"] == volume {
+			for kind, source := range m {
+				if kind != "name" {
+					return source.(map[string]any)[map[string]string{"dataVolume": "name", "persistentVolumeClaim": "claimName"}[kind]]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TestMigratedVolumeStays: an agent that put the DataVolume back would end the migration, or, once that is
+// complete, have the guest start with a disk of before.
+func TestMigratedVolumeStays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change   func(*world)
+		wantKept bool
+	}{
+		"while it runs": {func(w *world) {}, true},
+		"stopped":       {func(w *world) { w.setKubeVirtStatus("Stopped", nil) }, true},
+		"after a change of the spec": {func(w *world) {
+			w.VM.Spec.Version = "2"
+			w.setKubeVirtStatus("Stopped", nil)
+		}, true},
+		"to a claim": {func(w *world) {
+			w.setVolume("root", map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "fast"}})
+		}, true},
+		"the strategy is removed afterwards": {func(w *world) {
+			w.reconcile()
+			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+			w.VM.Spec.Version = "2"
+			w.setKubeVirtStatus("Stopped", nil)
+		}, true},
+		"without the strategy it never was a migration": {func(w *world) { unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...) }, false},
+		"another strategy": {func(w *world) {
+			require.NoError(w.t, unstructured.SetNestedField(w.KubeVirtVM.Object, "Replacement", strategyPath...))
+		}, false},
+		"another disk than that of the migration": {func(w *world) {
+			w.reconcile()
+			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+			w.setVolume("root", map[string]any{"dataVolume": map[string]any{"name": "other"}})
+		}, false},
+		"it is migrated back": {func(w *world) { w.reconcile(); w.migrateVolume("root", "vm-root") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+			w.migrateVolume("root", "fast")
+			tt.change(w)
+			for range 2 {
+				w.reconcile()
+				message := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
+				if !tt.wantKept {
+					assert.Equal(t, "vm-root", w.volumeSource("root"))
+					assert.NotContains(t, message, "migrates")
+					continue
+				}
+				assert.Equal(t, "fast", w.volumeSource("root"))
+				assert.Contains(t, message, "the root disk is PersistentVolumeClaim fast, which is kept")
+				assert.Contains(t, message, "name DataVolume vm-root again")
+			}
+			assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to apply")
+		})
+	}
+}
+
+// TestSourceOfMigratedVolumeMayBeDeleted: the guest does not use it, and its storage is what a migration is to free.
+func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
+	t.Run("root", func(t *testing.T) {
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.migrateVolume("root", "fast")
+		w.reconcile()
+		w.DataVolume, w.Claim = nil, nil
+		for range 2 {
+			require.Empty(t, w.reconcile().CreateDisks)
+			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		}
+		require.NotNil(t, w.VM.Status.Pinned, "the image is held as before")
+		w.migrateVolume("root", "vm-root")
+		require.NotEmpty(t, w.reconcile().CreateDisks, "it is the disk again")
+	})
+	t.Run("data disk", func(t *testing.T) {
+		w := newRunningDisksWorld(t)
+		w.migrateVolume("scratch", "fast")
+		w.reconcile()
+		w.changeDisk("scratch", func(v *vm.DiskView) { v.DataVolume, v.Claim = nil, nil })
+		for range 2 {
+			require.Empty(t, w.reconcile().CreateDisks)
+			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		}
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "disk scratch is PersistentVolumeClaim fast")
+		w.migrateVolume("scratch", kubevirt.DataDiskName(w.VM, "scratch"))
+		w.reconcile()
+		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost)
+	})
+}
+
+// TestVolumeOfOverlayFollowsIt: its author migrates it there.
+func TestVolumeOfOverlayFollowsIt(t *testing.T) {
+	overlay := func(dataVolume string) string {
+		return `{"updateVolumesStrategy":"Migration","template":{"spec":{"domain":{"devices":{"disks":[{"name":"data","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"data","dataVolume":{"name":"` + dataVolume + `"}}]}}}`
+	}
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm").WithOverlay(overlay("slow")))
+	require.Equal(t, "slow", w.volumeSource("data"))
+	w.VM.Spec.Overlay.Raw = []byte(overlay("fast"))
+	w.setKubeVirtStatus("Stopped", nil)
+	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+	assert.Equal(t, "fast", w.volumeSource("data"))
+}

@@ -356,13 +356,19 @@ func (d *diskDecider) reportFailedLater() {
 	}
 }
 
+// ageOf returns how old the DataVolume of the disk is. Its creation is by the API server's clock: an agent
+// whose clock is behind waits from when it saw the DataVolume first.
+func (d *diskDecider) ageOf(dv *cdiv1.DataVolume) time.Duration {
+	return max(d.SeenFor, d.Now.Sub(dv.CreationTimestamp.Time))
+}
+
 func (d *diskDecider) retryFailedClone(dv *cdiv1.DataVolume) {
 	doing := "cloning "
 	if d.isBlank() {
 		doing = "creating "
 	}
 	d.setBlocker(failedState(d.reasons.failed, fmt.Sprintf("%s%s failed%s; it is retried every %s", doing, d.title, suffix(": ", d.cloneProblem(dv)), failedCloneRetryDelay)))
-	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+	if left := failedCloneRetryDelay - d.ageOf(dv); left > 0 {
 		d.requeueWithin(left)
 		return
 	}
@@ -405,7 +411,7 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 	findings := diagnosis.ForDisk(dv, d.fillerPods())
 	worst, problem := findings.Worst(), findings.Describe(diagnosis.Unknown)
 	lasts := func() bool {
-		left := cloneGracePeriod - d.Now.Sub(dv.CreationTimestamp.Time)
+		left := cloneGracePeriod - d.ageOf(dv)
 		if left > 0 {
 			d.requeueWithin(left)
 		}

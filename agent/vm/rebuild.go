@@ -36,7 +36,7 @@ func (d *diskDecider) mayRebuildClone(dv *cdiv1.DataVolume) bool {
 	if (d.Claim != nil && !d.isUnfilled(dv)) || d.Pinned == nil || d.wasReady() || !d.isBuiltOtherwise(dv) {
 		return false
 	}
-	if left := failedCloneRetryDelay - d.Now.Sub(dv.CreationTimestamp.Time); left > 0 {
+	if left := failedCloneRetryDelay - d.ageOf(dv); left > 0 {
 		d.requeueWithin(left)
 		return false
 	}

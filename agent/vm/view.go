@@ -81,6 +81,8 @@ type DiskView struct {
 	// DataVolume and Claim are nil if they do not exist.
 	DataVolume *cdiv1.DataVolume
 	Claim      *corev1.PersistentVolumeClaim
+	// SeenFor is for how long this process has known DataVolume, whatever the clocks say.
+	SeenFor time.Duration
 	// LiveClaim is the claim of an existing DataVolume that a live read found, whatever its labels: no
 	// cache has one without the machine's. Read where Live holds and the cache has none, or a Pending
 	// one, which it replaces as Claim.

@@ -23,6 +23,13 @@ type machineMemory struct {
 	// statusStoredAt is when the status was stored last, messageStoredAt when that changed the message
 	// of Ready or SpecAdjusted.
 	statusStoredAt, messageStoredAt time.Time
+	// dataVolumes has when the DataVolume of each disk was first seen, by its name.
+	dataVolumes map[string]seenDataVolume
+}
+
+type seenDataVolume struct {
+	uid types.UID
+	at  time.Time
 }
 
 func (m *memory) get(machine types.NamespacedName) machineMemory {
@@ -53,6 +60,20 @@ func (m *memory) setStatusStored(machine types.NamespacedName, at time.Time, mes
 			remembered.messageStoredAt = at
 		}
 	})
+}
+
+// seeDataVolume returns for how long a DataVolume of a machine has been known.
+func (m *memory) seeDataVolume(machine types.NamespacedName, name string, uid types.UID, now time.Time) (seenFor time.Duration) {
+	m.change(machine, func(remembered *machineMemory) {
+		if remembered.dataVolumes == nil {
+			remembered.dataVolumes = map[string]seenDataVolume{}
+		}
+		if remembered.dataVolumes[name].uid != uid {
+			remembered.dataVolumes[name] = seenDataVolume{uid, now}
+		}
+		seenFor = now.Sub(remembered.dataVolumes[name].at)
+	})
+	return seenFor
 }
 
 func (m *memory) forget(machine types.NamespacedName) {

@@ -166,7 +166,14 @@ func (r *Reconciler) readDisks(ctx context.Context, obj *v1alpha1.VirtualMachine
 	object := func(name string) types.NamespacedName {
 		return types.NamespacedName{Namespace: obj.Namespace, Name: name}
 	}
-	if root, err = read(ctx, diskKey{"", object(kubevirt.RootDiskName(obj)), obj.ImageNamespacedName(), obj.Status.Pinned}); err != nil {
+	readSeen := func(k diskKey) (vm.DiskView, error) {
+		view, err := read(ctx, k)
+		if dv := view.DataVolume; dv != nil {
+			view.SeenFor = r.memory.seeDataVolume(client.ObjectKeyFromObject(obj), dv.Name, dv.UID, time.Now())
+		}
+		return view, err
+	}
+	if root, err = readSeen(diskKey{"", object(kubevirt.RootDiskName(obj)), obj.ImageNamespacedName(), obj.Status.Pinned}); err != nil {
 		return root, nil, err
 	}
 	keys := map[string]diskKey{}
@@ -182,7 +189,7 @@ func (r *Reconciler) readDisks(ctx context.Context, obj *v1alpha1.VirtualMachine
 		keys[disk.Name] = k
 	}
 	for name, k := range keys {
-		view, err := read(ctx, k)
+		view, err := readSeen(k)
 		if err != nil {
 			return root, nil, err
 		}

@@ -92,6 +92,7 @@ func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
 			return nil, fmt.Errorf("%s applies to the hub (context %s), and this command reads context %s: set the credential in the kubeconfig, or add --hub %s", strings.Join(given, ", "), orCurrent(hub), orCurrent(name), orCurrent(name))
 		}
 	}
+	f.memberConnected.Store(&name)
 	return f.connect(name, isHub)
 }
 

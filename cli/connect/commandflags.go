@@ -18,12 +18,15 @@ func (f *Flags) CommandFlags() []string {
 }
 
 // KubectlFlags returns those that commands of kubectl need: about the hub, about the member, and about
-// any cluster.
+// any cluster. A member is known by --member-context, and once it was connected to.
 func (f *Flags) KubectlFlags() (hub, member, every []string) {
 	member, every = formatFlag("context", f.Member), f.kubeconfigFlags()
 	config, current, err := f.currentContext()
 	if err != nil {
 		return nil, member, every // nor is any cluster reached
+	}
+	if name := f.memberConnected.Load(); name != nil && *name != config.CurrentContext {
+		member = formatFlag("context", *name)
 	}
 	if name, err := f.HubContext(); err == nil && (name != config.CurrentContext || name != current) {
 		hub = formatFlag("context", name)

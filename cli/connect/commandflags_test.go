@@ -47,3 +47,30 @@ func TestCommandFlags(t *testing.T) {
 		assert.Equal(t, strings.TrimSpace("kubectl "+ofHub), flags.HubKubectl(), given)
 	}
 }
+
+// A member that was connected to is named, however it was: kubectl has no --cluster of the fleet.
+func TestCommandsNameTheConnectedMember(t *testing.T) {
+	t.Setenv("OT_HUB", "")
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: staging\ncontexts:\n- {name: staging, context: {cluster: a}}\n- {name: lab, context: {cluster: b}}\nclusters:\n- {name: a, cluster: {server: 'https://a'}}\n- {name: b, cluster: {server: 'https://b'}}\n"), 0o600))
+	t.Setenv("KUBECONFIG", path)
+	for name, test := range map[string]struct {
+		given, cluster, want string
+	}{
+		"by its cluster's name":   {cluster: "lab", want: "--context lab"},
+		"by --context":            {given: "--context lab", want: "--context lab"},
+		"by --member-context":     {given: "--member-context lab", cluster: "bergen", want: "--context lab"},
+		"by the current context":  {},
+		"and the current context": {cluster: "staging"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags, set := connect.NewFlags(), pflag.NewFlagSet("", pflag.ContinueOnError)
+			flags.AddFlags(set)
+			require.NoError(t, set.Parse(strings.Fields(test.given)))
+			_, err := flags.ConnectMember(test.cluster)
+			require.NoError(t, err)
+			_, member, _ := flags.KubectlFlags()
+			assert.Equal(t, test.want, strings.Join(member, " "))
+		})
+	}
+}

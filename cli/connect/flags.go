@@ -38,6 +38,8 @@ type Flags struct {
 
 	// hubConnected: the hub is asked, and has got hubFlags.
 	hubConnected atomic.Bool
+	// memberConnected is the context of the member that is asked; nil for none.
+	memberConnected atomic.Pointer[string]
 }
 
 // NewFlags returns the flags of kubectl and those of OT Fleet.

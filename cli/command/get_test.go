@@ -51,6 +51,32 @@ func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
 	t.Setenv("OT_HUB", "")
 }
 
+// Scripts go by rows alone, or by the exit code alone.
+func TestOutputsForScripts(t *testing.T) {
+	lab := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}
+	lab.Status.Images = &v1alpha1.MemberImages{Failed: 12345678}
+	serveMembers(t, lab)
+	for line, want := range map[string]struct {
+		code        exit.Code
+		out, errOut string
+	}{
+		"get clusters --no-headers --unknown -o custom-columns=NAME:.name,N:.failed": {out: "lab  12345678\n"},
+		"get clusters --no-headers bergen --failing":                                 {code: exit.Unanswered, errOut: "Of 1 cluster, none matches.\nerror: not found: bergen\n"},
+		"get clusters -o go-template={{range.items}}{{.failed}}{{end}}":                    {out: "12345678\n"},
+		"get clusters -q":         {},
+		"get clusters bergen -q":  {code: exit.Unanswered, errOut: "error: not found: bergen\n"},
+		"get clusters -q -o json": {code: exit.Unanswered, errOut: "error: -q prints no answer: leave out -o, or -q\n"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			out, errOut := &bytes.Buffer{}, &bytes.Buffer{}
+			code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: errOut}, "v1.2.3")
+			assert.Equal(t, want.code, code)
+			assert.Equal(t, want.out, out.String())
+			assert.Equal(t, want.errOut, errOut.String())
+		})
+	}
+}
+
 // An image that has not failed is in no list of those that have: it is not one that does not exist.
 func TestGetFailedImages(t *testing.T) {
 	lab := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}

@@ -30,6 +30,10 @@ func TestQuestionsAndMessagesNameTheHub(t *testing.T) {
 	e.printNote("see kubectl ot prune status, and kubectl delete membercluster lab")
 	assert.Equal(t, "see kubectl ot --hub prod prune status, and kubectl --context prod delete membercluster lab\n", errOut.String())
 	assert.Equal(t, []string{"--hub", "prod"}, e.options().OT, "of screens and data")
+	e.quiet = true
+	agreed, err = e.askWhether("prod", "Approve?")
+	require.EqualError(t, err, "cannot ask about what -q does not show: add -y, or leave out -q")
+	assert.False(t, agreed)
 }
 
 func TestQuestionsNameTheServer(t *testing.T) {

@@ -38,7 +38,7 @@ func writeReference(out io.Writer, root *cobra.Command) error {
 }
 
 // ownFlags are the flags of every command that kubectl does not have.
-var ownFlags = []string{"hub", "hub-namespace", "read-api", "member-context", "cluster", "live", "output", "color", "ascii"}
+var ownFlags = []string{"hub", "hub-namespace", "read-api", "member-context", "cluster", "live", "output", "no-headers", "quiet", "color", "ascii"}
 
 func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 	if !cmd.IsAvailableCommand() {

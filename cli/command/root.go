@@ -32,6 +32,8 @@ type environment struct {
 	cluster      string
 	live         bool
 	output       string
+	noHeaders    bool
+	quiet        bool
 	color        string
 	ascii        bool
 	watching     bool
@@ -94,8 +96,13 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 				return err
 			}
 			e.format, err = render.ParseFormat(e.output)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case e.quiet && e.output != "":
+				return errors.New("-q prints no answer: leave out -o, or -q")
+			case e.quiet:
+				e.Out = io.Discard // one place for all verbs
 			}
 			if e.color != "auto" && e.color != "always" && e.color != "never" {
 				return fmt.Errorf("--color %s: must be auto, always or never", e.color)
@@ -113,6 +120,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 	flags.StringVar(&e.cluster, "cluster", "", "a cluster of the fleet, by the name of its MemberCluster; refused where a command does not use it")
 	flags.BoolVar(&e.live, "live", false, "ask the member itself, not what it has reported to the hub; refused where a command does not use it")
 	flags.StringVarP(&e.output, "output", "o", "", "format: "+strings.Join(render.Formats, ", "))
+	flags.BoolVar(&e.noHeaders, "no-headers", false, "tables without a line of titles; what stands beside a list goes to standard error")
+	flags.BoolVarP(&e.quiet, "quiet", "q", false, "print no answer: the exit code is the answer. Errors and notes stay on standard error")
 	flags.StringVar(&e.color, "color", "auto", "auto, always or never; auto honours NO_COLOR and TERM=dumb")
 	flags.BoolVar(&e.ascii, "ascii", false, "signs and lines in ASCII")
 	root.AddCommand(
@@ -179,7 +188,7 @@ func endPrinted(code exit.Code, err error) error {
 // options of the terminal that is written to.
 func (e *environment) options() render.Options {
 	width, isTerminal := e.terminalWidth()
-	options := render.Options{Width: width, ASCII: e.ascii, Completion: e.completion(), Color: isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	options := render.Options{Width: width, ASCII: e.ascii, NoHeaders: e.noHeaders, Asides: e.ErrOut, Completion: e.completion(), Color: isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 	switch e.color {
 	case "always":
 		options.Color = true
@@ -237,6 +246,9 @@ func (e *environment) describeCluster(context string) string {
 
 // askWhether asks a question about the cluster of a context. It is no wherever nobody can answer.
 func (e *environment) askWhether(context, question string) (bool, error) {
+	if e.quiet {
+		return false, errors.New("cannot ask about what -q does not show: add -y, or leave out -q")
+	}
 	file, ok := e.In.(*os.File)
 	if ok && !term.IsTerminal(int(file.Fd())) {
 		return false, errors.New("cannot prompt without a terminal: add -y")

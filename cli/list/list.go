@@ -140,7 +140,7 @@ func (l *List[T]) Names() []string {
 // Draw draws the screen.
 func (l *List[T]) Draw(p *render.Page) {
 	if len(l.Items) == 0 {
-		p.Line(render.Text("Of %s, none matches.", render.Count(l.Total, l.kind.noun)))
+		p.Aside(render.Text("Of %s, none matches.", render.Count(l.Total, l.kind.noun)))
 	} else {
 		t := p.Table(l.kind.columns...)
 		for i := range l.Items {
@@ -148,14 +148,14 @@ func (l *List[T]) Draw(p *render.Page) {
 		}
 	}
 	if len(l.Items) < l.Matched {
-		p.Line(render.Dim("%d of %d are shown: --limit 0 shows all", len(l.Items), l.Matched))
+		p.Aside(render.Dim("%d of %d are shown: --limit 0 shows all", len(l.Items), l.Matched))
 	}
 	if l.NotListed > 0 {
-		p.Line(render.Text("and %d more", l.NotListed))
+		p.Aside(render.Text("and %d more", l.NotListed))
 	}
 	if l.Unread != "" {
 		p.Gap()
-		p.Line(render.Dim("%s", l.Unread))
+		p.Aside(render.Dim("%s", l.Unread))
 	}
 }
 

@@ -105,7 +105,7 @@ func (commands) Draw(p *render.Page) {
 var commandStart = regexp.MustCompile(`kubectl ot (--hub )?`)
 
 func TestEachCommandOnAPageIsCompleted(t *testing.T) {
-	for _, format := range []string{"", "wide", "markdown", "json", "yaml", "jsonpath={.command}"} {
+	for _, format := range []string{"", "wide", "markdown", "json", "yaml", "jsonpath={.command}", "go-template={{.command}}", "custom-columns=C:.command"} {
 		parsed, err := render.ParseFormat(format)
 		require.NoError(t, err)
 		for _, width := range []int{0, 60} {

@@ -1,5 +1,7 @@
 package render
 
+import "slices"
+
 // Page is what a View draws on.
 type Page struct {
 	// Wide: -o wide, columns that are otherwise left out.
@@ -23,6 +25,10 @@ func (p *Page) Lines(lines ...Line) {
 		p.Line(l...)
 	}
 }
+
+// Aside adds a line beside the rows of a list, as how many more there are: with --no-headers scripts take
+// each line for a row.
+func (p *Page) Aside(spans ...Span) { p.blocks = append(p.blocks, aside{textBlock{Line(spans)}}) }
 
 // Section adds an empty line and a heading, such as ROLLOUTS, with what follows it on its
 // line.
@@ -53,6 +59,20 @@ func (p *Page) Table(columns ...Column) *Table {
 
 // Tree adds a tree.
 func (p *Page) Tree(root *Node) { p.blocks = append(p.blocks, root) }
+
+// shown returns the blocks that are printed.
+func (p *Page) shown(o Options) []block {
+	if !o.NoHeaders {
+		return p.blocks
+	}
+	blocks := slices.DeleteFunc(slices.Clone(p.blocks), func(b block) bool { _, ok := b.(aside); return ok })
+	for len(blocks) > 0 && blocks[len(blocks)-1] == (gap{}) {
+		blocks = blocks[:len(blocks)-1]
+	}
+	return blocks
+}
+
+type aside struct{ textBlock }
 
 type gap struct{}
 

@@ -92,8 +92,8 @@ func TestHostileTexts(t *testing.T) {
 func TestHostileData(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Just("\x1b[2J\x1b]0;title\a"), rapid.Just("a\u009b2Jb\x7f\u0085"), rapid.Just("\u202egpj.exe\r\u2028"), rapid.Just("a\n\tb")).Draw(t, "text")
-		v := &view{render.NewEnvelope("Test"), []string{text, "c"}}
-		for _, o := range []string{"json", "yaml", "name", "jsonpath={.images[0]}", "jsonpath={.images}"} {
+		v := &view{render.NewEnvelope("Test"), []string{text, "c"}, 0}
+		for _, o := range []string{"json", "yaml", "name", "jsonpath={.images[0]}", "jsonpath={.images}", "go-template={{index .images 0}}", "custom-columns=A:.images[*]"} {
 			format, err := render.ParseFormat(o)
 			require.NoError(t, err)
 			var out bytes.Buffer
@@ -137,24 +137,30 @@ func TestColorOnlyWhereWanted(t *testing.T) {
 type view struct {
 	render.Envelope
 	Images []string `json:"images"`
+	Bytes  int64    `json:"bytes,omitempty"`
 }
 
 func (v *view) Draw(p *render.Page) { p.Line(render.Text("%d images <b>", len(v.Images))) }
 func (v *view) Names() []string     { return []string{"vmdiskimage/a"} }
 
 func TestFormats(t *testing.T) {
-	v := &view{render.NewEnvelope("Test"), []string{"a<b", "c"}}
+	v := &view{render.NewEnvelope("Test"), []string{"a<b", "c"}, 24 << 30}
 	for text, want := range map[string]string{
-		"":                      "2 images <b>\n",
-		"wide":                  "2 images <b>\n",
-		"markdown":              "2 images &lt;b&gt;  \n",
-		"name":                  "vmdiskimage/a\n",
-		"jsonpath={.images[0]}": "a<b\n",
-		"jsonpath=.kind":        "Test\n",
-		"jsonpath={.command}":   "\n",
-		"jsonpath={.a.b[0].c}":  "\n",
-		"yaml":                  "apiVersion: cli.pelotech.ot/v1alpha1\nimages:\n- a<b\n- c\nkind: Test\n",
-		"json":                  "{\n  \"apiVersion\": \"cli.pelotech.ot/v1alpha1\",\n  \"kind\": \"Test\",\n  \"images\": [\n    \"a<b\",\n    \"c\"\n  ]\n}\n",
+		"":                          "2 images <b>\n",
+		"wide":                      "2 images <b>\n",
+		"markdown":                  "2 images &lt;b&gt;  \n",
+		"name":                      "vmdiskimage/a\n",
+		"jsonpath={.images[0]}":     "a<b\n",
+		"jsonpath=.kind":            "Test\n",
+		"jsonpath={.command}":       "\n",
+		"jsonpath={.a.b[0].c}":      "\n",
+		"jsonpath={.bytes}":         "25769803776\n",
+		"jsonpath={.kind}{\"\\n\"}": "Test\n",
+		"go-template={{range .images}}{{.}};{{end}}":                          "a<b;c;\n",
+		"go-template={{.bytes}}{{.missing}}{{\"\\n\"}}":                       "25769803776<no value>\n",
+		"custom-columns=KIND:.kind,IMAGES:{.images[*]},BYTES:bytes,NONE:.a.b": "KIND  IMAGES  BYTES        NONE\nTest  a<b,c   25769803776  <none>\n",
+		"yaml": "apiVersion: cli.pelotech.ot/v1alpha1\nbytes: 25769803776\nimages:\n- a<b\n- c\nkind: Test\n",
+		"json": "{\n  \"apiVersion\": \"cli.pelotech.ot/v1alpha1\",\n  \"kind\": \"Test\",\n  \"images\": [\n    \"a<b\",\n    \"c\"\n  ],\n  \"bytes\": 25769803776\n}\n",
 	} {
 		format, err := render.ParseFormat(text)
 		require.NoError(t, err, text)
@@ -162,8 +168,43 @@ func TestFormats(t *testing.T) {
 		require.NoError(t, format.Write(&out, v, render.Options{}))
 		assert.Equal(t, want, out.String(), text)
 	}
-	for _, text := range []string{"xml", "jsonpath={.a", "jsonpath", "csv"} {
+	for _, text := range []string{"xml", "jsonpath={.a", "jsonpath", "csv", "json=x", "go-template={{", "custom-columns=", "custom-columns=A", "custom-columns=A:{.a"} {
 		_, err := render.ParseFormat(text)
 		require.ErrorContains(t, err, "-o "+text)
+	}
+}
+
+// items is a list, with what stands beside it.
+type items struct {
+	render.Envelope
+	Items []map[string]any `json:"items"`
+}
+
+func (v *items) Draw(p *render.Page) {
+	t := p.Table(render.Column{Title: "A LONG TITLE"}, render.Column{Title: "B"})
+	for _, of := range v.Items {
+		t.Row(render.Cells(of["a"].(string), "b")...)
+	}
+	p.Gap()
+	p.Aside(render.Text("%d are shown", len(v.Items)))
+}
+
+// Scripts take each line for a row.
+func TestNoHeaders(t *testing.T) {
+	v := &items{render.NewEnvelope("List"), []map[string]any{{"a": "x", "n": 1000}, {"a": "y"}}}
+	for output, want := range map[string]struct{ with, without, aside string }{
+		"":                           {with: "A LONG TITLE  B\nx             b\ny             b\n\n2 are shown\n", without: "x  b\ny  b\n", aside: "2 are shown\n"},
+		"custom-columns=A:.a,N:{.n}": {with: "A  N\nx  1000\ny  <none>\n", without: "x  1000\ny  <none>\n"},
+		"jsonpath={.items[*].a}":     {with: "x y\n", without: "x y\n"},
+	} {
+		format, err := render.ParseFormat(output)
+		require.NoError(t, err)
+		var with, without, aside bytes.Buffer
+		require.NoError(t, format.Write(&with, v, render.Options{Asides: &aside}))
+		assert.Empty(t, aside.String())
+		require.NoError(t, format.Write(&without, v, render.Options{NoHeaders: true, Asides: &aside}))
+		assert.Equal(t, want.with, with.String(), output)
+		assert.Equal(t, want.without, without.String(), output)
+		assert.Equal(t, want.aside, aside.String(), output)
 	}
 }

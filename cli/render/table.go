@@ -75,7 +75,9 @@ func (t *Table) plain(out terminal) []string {
 	shown := t.shown()
 	width := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		width[i] = out.width(Words(c.Title))
+		if !out.NoHeaders {
+			width[i] = out.width(Words(c.Title))
+		}
 		for _, r := range t.rows {
 			width[i] = max(width[i], out.width(r.cell(i)))
 		}
@@ -118,7 +120,7 @@ func (t *Table) plain(out terminal) []string {
 		return strings.Repeat(" ", t.indent) + strings.Join(parts, strings.Repeat(" ", columnGap))
 	}
 	var lines []string
-	if slices.ContainsFunc(t.columns, func(c Column) bool { return c.Title != "" }) {
+	if !out.NoHeaders && slices.ContainsFunc(t.columns, func(c Column) bool { return c.Title != "" }) {
 		lines = append(lines, format(func(i int) Line { return Line{{Text: t.columns[i].Title, Style: Faint}} }))
 	}
 	for _, r := range t.rows {

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"fmt"
+	"io"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -13,6 +15,9 @@ type Options struct {
 	Width int
 	Color bool
 	ASCII bool
+	// NoHeaders: tables have rows alone, and what stands beside a list goes to Asides; nil: nowhere.
+	NoHeaders bool
+	Asides    io.Writer
 	Completion
 }
 
@@ -30,13 +35,25 @@ var styles = map[Style]lipgloss.Style{
 // Print returns a page as text for a terminal. Every line ends with a line break.
 func Print(p *Page, options Options) string {
 	var b strings.Builder
-	for _, block := range p.blocks {
+	for _, block := range p.shown(options) {
 		for _, line := range block.plain(terminal{options}) {
 			b.WriteString(strings.TrimRight(line, " "))
 			b.WriteByte('\n')
 		}
 	}
 	return b.String()
+}
+
+// writeAsides prints what Print leaves out of a page.
+func (o Options) writeAsides(p *Page) {
+	if !o.NoHeaders || o.Asides == nil {
+		return
+	}
+	for _, block := range p.blocks {
+		if aside, ok := block.(aside); ok {
+			fmt.Fprintln(o.Asides, strings.Join(aside.plain(terminal{o}), "\n"))
+		}
+	}
 }
 
 // Markdown returns a page as Markdown, for summaries of pipelines and pull requests.

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -42,35 +40,27 @@ func Reference(kind, name string) string {
 
 // Format is a parsed -o.
 type Format struct {
-	kind     string
-	template string
+	kind string
+	// execute prints the fields of an answer by a template; nil for the other formats.
+	execute executeFunc
 }
-
-const jsonPathPrefix = "jsonpath="
 
 // Formats are what -o takes.
-var Formats = []string{"wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "markdown"}
+var Formats = []string{"wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "go-template=TEMPLATE", "custom-columns=SPEC", "markdown"}
 
 // ParseFormat parses -o; empty is the screen.
-func ParseFormat(text string) (Format, error) {
-	if template, ok := strings.CutPrefix(text, jsonPathPrefix); ok {
-		if err := jsonpath.New("-o").Parse(relaxed(template)); err != nil {
+func ParseFormat(text string) (f Format, err error) {
+	kind, template, hasTemplate := strings.Cut(text, "=")
+	f = Format{kind: kind}
+	switch parse := templates[kind]; {
+	case parse != nil && hasTemplate:
+		if f.execute, err = parse(template); err != nil {
 			return Format{}, fmt.Errorf("-o %s: %w", text, err)
 		}
-		return Format{"jsonpath", relaxed(template)}, nil
-	}
-	if text != "" && (!slices.Contains(Formats, text)) {
+	case text != "" && !slices.Contains(Formats, text):
 		return Format{}, fmt.Errorf("-o %s: must be one of %s", text, strings.Join(Formats, ", "))
 	}
-	return Format{kind: text}, nil
-}
-
-// relaxed adds the braces that kubectl lets one leave out.
-func relaxed(template string) string {
-	if !strings.Contains(template, "{") {
-		return "{." + strings.TrimPrefix(template, ".") + "}"
-	}
-	return template
+	return f, nil
 }
 
 // Screen reports whether the format is the screen, as opposed to data.
@@ -87,6 +77,9 @@ func (f Format) Separator() string {
 
 // Write prints a View.
 func (f Format) Write(out io.Writer, view View, options Options) error {
+	if f.execute != nil {
+		return f.writeTemplate(out, view, options)
+	}
 	var text []byte
 	switch f.kind {
 	case "json":
@@ -107,12 +100,6 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 		if err != nil {
 			return err
 		}
-	case "jsonpath":
-		data, err := f.evaluate(view, options)
-		if err != nil {
-			return err
-		}
-		text = data
 	case "name":
 		named, ok := view.(Named)
 		if !ok {
@@ -128,31 +115,11 @@ func (f Format) Write(out io.Writer, view View, options Options) error {
 			text = []byte(Markdown(page, options.Completion))
 		} else {
 			text = []byte(Print(page, options))
+			options.writeAsides(page)
 		}
 	}
 	_, err := out.Write(text)
 	return err
-}
-
-func (f Format) evaluate(view View, options Options) ([]byte, error) {
-	data, err := json.Marshal(view)
-	if err != nil {
-		return nil, fmt.Errorf("printing %T: %w", view, err)
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(options.CompleteJSON(data), &fields); err != nil {
-		return nil, fmt.Errorf("printing %T: %w", view, err)
-	}
-	printer, err := printers.NewJSONPathPrinter(f.template)
-	if err != nil {
-		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
-	}
-	printer.AllowMissingKeys(true) // as kubectl: fields that are empty are left out
-	var b strings.Builder
-	if err := printer.Execute(&b, fields); err != nil {
-		return nil, fmt.Errorf("-o %s%s: %w", jsonPathPrefix, f.template, err)
-	}
-	return []byte(Printable(b.String()) + "\n"), nil
 }
 
 // MarshalYAML returns an answer as YAML that is safe for a terminal.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -69,6 +70,9 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonChecksumError {
 		return v1alpha1.Failure{Reason: v1alpha1.ReasonChecksumMismatch, Message: quote(running.Message)}, true
 	}
+	if slices.ContainsFunc(o.Pods, describesOtherContainer) && dv.Status.Phase != cdiv1.Failed {
+		return v1alpha1.Failure{}, false
+	}
 	if running.Reason == cdiReasonOOMKilled && running.Message == "" {
 		running.Message = outOfMemoryMessage
 	}
@@ -81,9 +85,13 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	return v1alpha1.Failure{}, false
 }
 
-// nodePullContainer is the container of an importer Pod whose image is the disk, with
-// pullMethod node. The kubelet would pull it again and again.
-const nodePullContainer = "server"
+// describesOtherContainer reports whether CDI takes a container that a webhook has added for the
+// importer: its conditions and its count of restarts are those of a Pod's first container, and
+// kubelets sort them by name.
+func describesOtherContainer(pod corev1.Pod) bool {
+	statuses := pod.Status.ContainerStatuses
+	return len(statuses) > 0 && statuses[0].Name != importcause.ImporterContainer
+}
 
 // pullThrottled is the kubelet's message for a pull that it delays itself: nothing was asked.
 const pullThrottled = "pull QPS exceeded"
@@ -99,9 +107,8 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 	if slices.Contains(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.GateOneDownload}) {
 		return outOfMemoryMessage, true
 	}
-	for i := range pod.Status.ContainerStatuses {
-		c := &pod.Status.ContainerStatuses[i]
-		if w := c.State.Waiting; w != nil && c.Name == nodePullContainer && slices.Contains(pullFailures, w.Reason) && !strings.Contains(w.Message, pullThrottled) {
+	for _, c := range importcause.CDIContainers(pod) {
+		if w := c.State.Waiting; w != nil && c.Name == importcause.DiskContainer && slices.Contains(pullFailures, w.Reason) && !strings.Contains(w.Message, pullThrottled) {
 			return fmt.Sprintf("the node cannot pull the image (%s): %s", w.Reason, w.Message), true
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
@@ -116,10 +123,15 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 			}
 		}
 	}
-	if pod.Status.Phase == corev1.PodFailed {
-		return strings.TrimSpace("importer Pod failed " + pod.Status.Reason + " " + pod.Status.Message), true
+	if pod.Status.Phase != corev1.PodFailed {
+		return "", false
 	}
-	return "", false
+	for _, c := range pod.Status.ContainerStatuses {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("importer Pod failed: container %s ended with exit code %d (%s)", c.Name, t.ExitCode, t.Reason), true
+		}
+	}
+	return strings.TrimSpace("importer Pod failed " + pod.Status.Reason + " " + pod.Status.Message), true
 }
 
 // classifyFailure gives an importer's message a reason.

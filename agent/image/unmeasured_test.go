@@ -19,9 +19,9 @@ import (
 // Progress that CDI does not measure says nothing about an importer that runs; see
 // s3-datasource.go, transport.go and import-populator.go of CDI 1.65.
 func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
-	server := func(state corev1.ContainerState) func(*corev1.Pod) {
+	container := func(name string, state corev1.ContainerState) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: "server", State: state})
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, State: state})
 		}
 	}
 	waiting := func(reason string) corev1.ContainerState {
@@ -44,8 +44,13 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 		"a conversion of a known size":        {progress: "97.30%", size: 4711},
 		"an importer that does not start":     {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
 		"an importer that is being deleted":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
-		"the kubelet pulls the disk":          {progress: "N/A", change: server(waiting("ContainerCreating"))},
-		"the disk's container cannot be made": {progress: "N/A", change: server(waiting("CreateContainerError")), wantStalled: true},
+		"the kubelet pulls the disk":          {progress: "N/A", change: container("server", waiting("ContainerCreating"))},
+		"the disk's container cannot be made": {progress: "N/A", change: container("server", waiting("CreateContainerError")), wantStalled: true},
+		"a container of others waits":         {progress: "N/A", change: container("istio-proxy", waiting("CrashLoopBackOff"))},
+		"a container of others alone runs": {progress: "N/A", change: func(pod *corev1.Pod) {
+			container("vault-agent", pod.Status.ContainerStatuses[0].State)(pod)
+			pod.Status.ContainerStatuses[0].State = waiting("ContainerCreating")
+		}, wantStalled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().Timeouts(time.Hour, 15*time.Minute))

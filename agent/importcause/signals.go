@@ -82,14 +82,32 @@ func answerCode(err error) string {
 	return string(apierrors.ReasonForError(err))
 }
 
+// CDI's containers of an importer Pod.
+const (
+	ImporterContainer = "importer"
+	// DiskContainer has the disk as its image, with pullMethod node: the kubelet pulls it.
+	DiskContainer = "server"
+)
+
+// CDIContainers returns the statuses of CDI's own containers of an importer Pod. Those that a
+// webhook has added restart and end without the import.
+func CDIContainers(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == ImporterContainer || c.Name == DiskContainer {
+			statuses = append(statuses, c)
+		}
+	}
+	return statuses
+}
+
 func isRunning(pod corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
 // IsWorking reports whether an importer runs, and nothing keeps its other containers from
 // starting: with pullMethod node it runs while the kubelet pulls the disk.
 func IsWorking(pod corev1.Pod) bool {
-	return isRunning(pod) && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+	return isRunning(pod) && !slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && !slices.Contains(startingReasons, c.State.Waiting.Reason)
 	})
 }

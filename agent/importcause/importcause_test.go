@@ -74,7 +74,10 @@ func withEvent(reason, message string) corev1.Pod {
 func TestOfImport(t *testing.T) {
 	const (
 		cordoned = "0/1 nodes are available: 1 node(s) were unschedulable."
-		starting = "Error starting pod 'importer-prime-0d4f': For more information, request access to cdi-deploy logs from your sysadmin"
+		// The scheduler's words (plugins/volumebinding of Kubernetes 1.36).
+		noScratch      = `0/3 nodes are available: persistentvolumeclaim "prime-0d4f-scratch" not found. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.`
+		scratchRefused = `persistentvolumeclaims "prime-0d4f-scratch" is forbidden: exceeded quota: q, requested: requests.storage=10Gi, used: requests.storage=20Gi, limited: requests.storage=25Gi`
+		starting       = "Error starting pod 'importer-prime-0d4f': For more information, request access to cdi-deploy logs from your sysadmin"
 	)
 	for name, tt := range map[string]struct {
 		dv          *apitest.DataVolumeBuilder
@@ -85,24 +88,27 @@ func TestOfImport(t *testing.T) {
 		wantPerson  bool
 		wantPassing bool
 	}{
-		"nothing is known yet":            {dv: apitest.DataVolume("ns/dv")},
-		"a populated claim is Pending":    {dv: bound("Pending", "PVC dv Pending")},
-		"the importer runs":               {dv: running("ErrStartingPod", starting), pods: []corev1.Pod{*apitest.Pod("ns/p").Phase(corev1.PodRunning).Running().Obj()}},
-		"the importer is created":         {dv: running("ContainerCreating", ""), pods: []corev1.Pod{waiting("ContainerCreating", "")}},
-		"the Pod exists by now":           {dv: running("ErrStartingPod", starting), pods: []corev1.Pod{waiting("ContainerCreating", "")}},
-		"CDI is asked for scratch space":  {dv: running("Scratch space required", "scratch space required and none found")},
-		"the first consumer is CDI's":     {dv: event("waiting for first consumer to be created before binding")},
-		"the volume is there":             {dv: event("Successfully provisioned volume pvc-1")},
-		"scratch space is on its way":     {dv: bound("CreatingScratchSpace", "Creating scratch space"), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "Creating scratch space", wantPassing: true},
-		"no claim yet":                    {dv: bound("NotFound", "No PVC found"), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "No PVC found", wantPassing: true},
-		"nodes are cordoned":              {dv: running("Unschedulable", "Importer pod cannot be scheduled"), pods: []corev1.Pod{unscheduled(cordoned)}, wantReason: v1alpha1.ReasonImporterUnschedulable, wantMessage: cordoned},
-		"nodes are cordoned, no Pod seen": {dv: running("Unschedulable", "Importer pod cannot be scheduled"), wantReason: v1alpha1.ReasonImporterUnschedulable, wantMessage: "CDI says: Importer pod cannot be scheduled"},
-		"the Pod waits for its volume":    {dv: event(`failed to provision volume with StorageClass "x": rpc error: code = Unavailable desc = try later`), pods: []corev1.Pod{unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: "try later"},
-		"the Pod waits, nobody says why":  {dv: bound("Pending", "PVC dv Pending"), pods: []corev1.Pod{unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: "unbound immediate", wantPassing: true},
-		"the Pod is refused":              {dv: running("ErrStartingPod", starting), wantReason: v1alpha1.ReasonImporterRefused, wantMessage: starting, wantPerson: true},
-		"the Pod exceeds a quota":         {dv: running("ErrExceededQuota", "exceeded quota: q"), wantReason: v1alpha1.ReasonQuotaExceeded, wantMessage: "exceeded quota: q", wantPerson: true},
-		"an image pull that may heal":     {pods: []corev1.Pod{waiting("ErrImagePull", "dial tcp: refused")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "dial tcp: refused"},
-		"an image pull that does not":     {pods: []corev1.Pod{waiting("ImagePullBackOff", `Back-off pulling image "cdi-importer"`)}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: `Back-off pulling image "cdi-importer"`, wantPerson: true},
+		"nothing is known yet":              {dv: apitest.DataVolume("ns/dv")},
+		"a populated claim is Pending":      {dv: bound("Pending", "PVC dv Pending")},
+		"the importer runs":                 {dv: running("ErrStartingPod", starting), pods: []corev1.Pod{*apitest.Pod("ns/p").Phase(corev1.PodRunning).Running().Obj()}},
+		"the importer is created":           {dv: running("ContainerCreating", ""), pods: []corev1.Pod{waiting("ContainerCreating", "")}},
+		"the Pod exists by now":             {dv: running("ErrStartingPod", starting), pods: []corev1.Pod{waiting("ContainerCreating", "")}},
+		"CDI is asked for scratch space":    {dv: running("Scratch space required", "scratch space required and none found")},
+		"the first consumer is CDI's":       {dv: event("waiting for first consumer to be created before binding")},
+		"the volume is there":               {dv: event("Successfully provisioned volume pvc-1")},
+		"scratch space is on its way":       {dv: bound("CreatingScratchSpace", "Creating scratch space"), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "Creating scratch space", wantPassing: true},
+		"no claim yet":                      {dv: bound("NotFound", "No PVC found"), wantReason: v1alpha1.ReasonVolumePending, wantMessage: "No PVC found", wantPassing: true},
+		"nodes are cordoned":                {dv: running("Unschedulable", "Importer pod cannot be scheduled"), pods: []corev1.Pod{unscheduled(cordoned)}, wantReason: v1alpha1.ReasonImporterUnschedulable, wantMessage: cordoned},
+		"nodes are cordoned, no Pod seen":   {dv: running("Unschedulable", "Importer pod cannot be scheduled"), wantReason: v1alpha1.ReasonImporterUnschedulable, wantMessage: "CDI says: Importer pod cannot be scheduled"},
+		"the Pod waits for its volume":      {dv: event(`failed to provision volume with StorageClass "x": rpc error: code = Unavailable desc = try later`), pods: []corev1.Pod{unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: "try later"},
+		"the Pod waits, nobody says why":    {dv: bound("Pending", "PVC dv Pending"), pods: []corev1.Pod{unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: "unbound immediate", wantPassing: true},
+		"scratch space beyond a quota":      {dv: event(scratchRefused), pods: []corev1.Pod{unscheduled(noScratch)}, wantReason: v1alpha1.ReasonQuotaExceeded, wantMessage: "exceeded quota: q", wantPerson: true},
+		"no scratch space, nobody says why": {dv: bound("Pending", "PVC dv Pending"), pods: []corev1.Pod{unscheduled(noScratch)}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: `prime-0d4f-scratch" not found`, wantPassing: true},
+		"scratch space is being deleted":    {dv: bound("Pending", "PVC dv Pending"), pods: []corev1.Pod{unscheduled(`0/3 nodes are available: persistentvolumeclaim "prime-0d4f-scratch" is being deleted.`)}, wantReason: v1alpha1.ReasonVolumePending, wantMessage: "is being deleted", wantPassing: true},
+		"the Pod is refused":                {dv: running("ErrStartingPod", starting), wantReason: v1alpha1.ReasonImporterRefused, wantMessage: starting, wantPerson: true},
+		"the Pod exceeds a quota":           {dv: running("ErrExceededQuota", "exceeded quota: q"), wantReason: v1alpha1.ReasonQuotaExceeded, wantMessage: "exceeded quota: q", wantPerson: true},
+		"an image pull that may heal":       {pods: []corev1.Pod{waiting("ErrImagePull", "dial tcp: refused")}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "dial tcp: refused"},
+		"an image pull that does not":       {pods: []corev1.Pod{waiting("ImagePullBackOff", `Back-off pulling image "cdi-importer"`)}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: `Back-off pulling image "cdi-importer"`, wantPerson: true},
 		"only a container of others runs": {pods: []corev1.Pod{podWith(func(s *corev1.PodStatus) {
 			s.ContainerStatuses = []corev1.ContainerStatus{
 				{Name: "importer", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "dial tcp: refused"}}},

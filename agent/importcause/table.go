@@ -94,8 +94,9 @@ var rows = []Row{
 		Reason: v1alpha1.ReasonImporterNotStarting, Sentence: "the importer cannot start"},
 	{Layer: LayerContainer, Kind: Heals, Reason: v1alpha1.ReasonImporterNotStarting, Sentence: "the importer does not start"},
 
-	// The importer Pod exists before the volume of its claim does.
-	{Layer: LayerPod, Codes: []string{"Unschedulable"}, Text: regexp.MustCompile(`unbound (immediate )?PersistentVolumeClaim|waiting for (ephemeral volume|volume)`), TextMeans: "says that the Pod waits for a volume", Kind: Passing,
+	// The importer Pod exists before the volumes of its claims do, and before the claim of its
+	// scratch space does: what refuses that is in the claim's events.
+	{Layer: LayerPod, Codes: []string{"Unschedulable"}, Text: regexp.MustCompile(`unbound (immediate )?PersistentVolumeClaim|waiting for (ephemeral volume|volume)|persistentvolumeclaim "[^"]*" (not found|is being deleted)`), TextMeans: "says that the Pod waits for a volume or a claim", Kind: Passing,
 		Reason: v1alpha1.ReasonVolumePending, Sentence: "the importer Pod waits for its volume"},
 	{Layer: LayerPod, Codes: []string{"Unschedulable", "SchedulingGated", "SchedulerError"}, Kind: Heals,
 		Reason: v1alpha1.ReasonImporterUnschedulable, Sentence: "the importer Pod cannot be scheduled", Advice: "free or add a node that it fits on"},

@@ -1,7 +1,9 @@
 package command
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -25,6 +27,9 @@ func (d *duration) Set(text string) error {
 	if err != nil {
 		return fmt.Errorf("%q is neither a duration such as 5m nor a number of seconds", text)
 	}
+	if parsed < 0 {
+		return fmt.Errorf("%q is negative: must be 0 or more", text)
+	}
 	*d = duration(parsed)
 	return nil
 }
@@ -33,7 +38,22 @@ func (d *duration) Set(text string) error {
 func addDuration(flags *pflag.FlagSet, into *time.Duration, name string, byDefault time.Duration, usage string) {
 	*into = byDefault
 	flags.Var((*duration)(into), name, usage)
-	if byDefault == 0 {
+	if byDefault == 0 || byDefault == noTimeout {
 		flags.Lookup(name).DefValue = "0" // which help leaves out
 	}
+}
+
+// noTimeout is the default of what ends by itself.
+const noTimeout time.Duration = math.MaxInt64
+
+// lookTimeout is what the first look of a wait has at least: with --timeout 0 a command looks once and
+// judges, as kubectl wait does.
+const lookTimeout = 5 * time.Second
+
+// boundWait returns the context of a wait, that of its first look, and how long that has.
+func boundWait(ctx context.Context, timeout time.Duration) (waiting, look context.Context, within time.Duration, cancel func()) {
+	within = max(timeout, lookTimeout)
+	waiting, cancelWaiting := context.WithTimeout(ctx, timeout)
+	look, cancelLook := context.WithTimeout(ctx, within)
+	return waiting, look, within, func() { cancelWaiting(); cancelLook() }
 }

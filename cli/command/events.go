@@ -76,9 +76,10 @@ each, until --timeout.`,
 
 // showEvents shows events once, or as a stream of lines until the timeout.
 func (e *environment) showEvents(ctx context.Context, of string, limit int, timeout time.Duration, read eventReader) error {
+	look, lookTime := ctx, time.Duration(0)
 	if e.watching {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
+		var cancel func()
+		ctx, look, lookTime, cancel = boundWait(ctx, timeout)
 		defer cancel()
 	}
 	once := func(ctx context.Context) (*events.Events, error) {
@@ -89,9 +90,9 @@ func (e *environment) showEvents(ctx context.Context, of string, limit int, time
 		return events.New(e.now(), of, limit, unread, sources...), nil
 	}
 	poll := func(ctx context.Context) (*events.Events, error) { return within(ctx, once) }
-	v, err := poll(ctx)
+	v, err := poll(look)
 	if err != nil {
-		return notWithin(ctx, timeout, err)
+		return notWithin(look, lookTime, err)
 	}
 	if !e.watching {
 		return e.show(v, v.ExitCode())

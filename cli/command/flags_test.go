@@ -42,6 +42,7 @@ func TestDurationsAreNumbersOfSecondsToo(t *testing.T) {
 			require.NoError(t, flag.Value.Set("300"), "%s --%s", cmd.CommandPath(), flag.Name)
 			assert.Equal(t, "5m0s", flag.Value.String())
 			require.NoError(t, flag.Value.Set("1h"))
+			require.EqualError(t, flag.Value.Set("-1h"), `"-1h" is negative: must be 0 or more`, "%s --%s", cmd.CommandPath(), flag.Name)
 			require.EqualError(t, flag.Value.Set("soon"), `"soon" is neither a duration such as 5m nor a number of seconds`)
 		})
 	}

@@ -67,22 +67,20 @@ has to correct something; 3 not by --timeout; 4 it waits for an approval or is p
 // first. It prints lines where a screen would be, else the
 // last state alone: -o markdown is a summary.
 func (e *environment) waitForRollout(ctx context.Context, hub *connect.Cluster, name string, goal rollout.Goal, want rollout.Want) error {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	ctx, look, lookTime, cancel := boundWait(ctx, e.timeout)
 	defer cancel()
 	var img *v1alpha1.FleetDiskImage
 	var verdict rollout.Verdict
 	printed, note := "", retryNote{e: e}
-	for {
+	for reading := look; ; reading = ctx {
 		var in *rollout.InCluster
-		next, err := within(ctx, func(ctx context.Context) (next *v1alpha1.FleetDiskImage, err error) {
+		next, err := within(reading, func(ctx context.Context) (next *v1alpha1.FleetDiskImage, err error) {
 			next, in, err = e.gatherWait(ctx, hub, name, goal)
 			return next, err
 		})
 		switch {
-		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && img == nil:
-			return exit.Because(exit.NotYet, fmt.Errorf("not within %s: %w", e.timeout, err))
 		case err != nil && img == nil:
-			return err
+			return notWithin(look, lookTime, err)
 		case errors.Is(err, errMemberGone):
 			return exit.Because(exit.Unknown, err)
 		case apierrors.IsNotFound(err):

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,13 +31,13 @@ func (e *environment) newPruneCommand() *cobra.Command {
 
 // reportFlags are what a new PruneReport is made of.
 type reportFlags struct {
-	unreferencedFor, answerDeadline time.Duration
+	unreferencedFor, answerDeadline *time.Duration // nil where they are not given
 	selector, schedule, timeZone    string
 	images, namespaces, clusters    []string
 }
 
 func (e *environment) newPruneReportCommand() *cobra.Command {
-	f, timeout := &reportFlags{}, time.Duration(0)
+	f, timeout := &reportFlags{unreferencedFor: new(time.Duration), answerDeadline: new(time.Duration)}, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "report [NAME]",
 		Short: "Ask all clusters what nobody needs, and wait for the report",
@@ -47,29 +48,35 @@ accepts.`,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	flags := cmd.Flags()
-	addDuration(flags, &f.unreferencedFor, "unreferenced-for", 0, "images that no machine has referenced for so long")
+	addDuration(flags, f.unreferencedFor, "unreferenced-for", 0, "images that no machine has referenced for so long")
 	flags.StringSliceVar(&f.images, "images", nil, "names of images; * stands for any characters. Default: all")
 	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces of images in the clusters. Default: all")
 	flags.StringVarP(&f.selector, "selector", "l", "", "clusters by their labels, as in region=nordics. Default: all")
 	flags.StringSliceVar(&f.clusters, "clusters", nil, "clusters by their names. Default: all")
-	addDuration(flags, &f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
+	addDuration(flags, f.answerDeadline, "answer-deadline", 0, "how long to wait for clusters that are online. Default: 10m")
 	flags.StringVar(&f.schedule, "schedule", "", "make a report at these times, as in '0 6 * * 1', rather than one now")
 	flags.StringVar(&f.timeZone, "time-zone", "", "time zone of --schedule. Default: UTC")
 	addNeed(cmd, "schedule", "time-zone")
 	addDuration(flags, &timeout, "timeout", 30*time.Minute, "how long to wait; exit code 3 after it")
 	flags.BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		if !flags.Changed("unreferenced-for") {
+			f.unreferencedFor = nil
+		}
+		if !flags.Changed("answer-deadline") {
+			f.answerDeadline = nil
+		}
 		hub, err := e.ConnectHub()
 		if err != nil {
 			return err
 		}
-		waiting, cancel := context.WithTimeout(ctx, timeout)
+		_, look, lookTime, cancel := boundWait(ctx, timeout)
 		defer cancel()
-		report, err := within(waiting, func(ctx context.Context) (*v1alpha1.PruneReport, error) { return e.createReport(ctx, hub, args, f) })
+		report, err := within(look, func(ctx context.Context) (*v1alpha1.PruneReport, error) { return e.createReport(ctx, hub, args, f) })
 		if err != nil {
-			return notWithin(waiting, timeout, err)
+			return notWithin(look, lookTime, err)
 		}
-		view, err := e.awaitReport(waiting, hub, report.Name, timeout)
+		view, err := e.awaitReport(look, hub, report.Name, timeout)
 		if err != nil {
 			return err
 		}
@@ -84,11 +91,11 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 		report.Name = args[0]
 	}
 	report.Spec.Schedule, report.Spec.TimeZone = f.schedule, f.timeZone
-	if f.unreferencedFor > 0 {
-		report.Spec.UnreferencedFor = &metav1.Duration{Duration: f.unreferencedFor}
+	if f.unreferencedFor != nil {
+		report.Spec.UnreferencedFor = &metav1.Duration{Duration: *f.unreferencedFor}
 	}
-	if f.answerDeadline > 0 {
-		report.Spec.AnswerDeadline = &metav1.Duration{Duration: f.answerDeadline}
+	if f.answerDeadline != nil {
+		report.Spec.AnswerDeadline = &metav1.Duration{Duration: *f.answerDeadline}
 	}
 	if len(f.images)+len(f.namespaces) > 0 {
 		report.Spec.ImageSelector = &v1alpha1.ImageSelector{Names: f.images, Namespaces: f.namespaces}
@@ -112,33 +119,34 @@ func (e *environment) createReport(ctx context.Context, hub *connect.Cluster, ar
 
 // awaitReport waits until a report is made, and says on standard error how far it is.
 func (e *environment) awaitReport(ctx context.Context, hub *connect.Cluster, name string, timeout time.Duration) (*prune.Review, error) {
-	waiting, cancel := context.WithTimeout(ctx, timeout)
+	waiting, look, _, cancel := boundWait(ctx, timeout)
 	defer cancel()
 	lastNote := ""
-	for {
-		report, err := within(waiting, func(ctx context.Context) (*v1alpha1.PruneReport, error) {
+	for reading := look; ; reading = waiting {
+		report, err := within(reading, func(ctx context.Context) (*v1alpha1.PruneReport, error) {
 			report := &v1alpha1.PruneReport{}
 			return report, hub.Client.Get(ctx, client.ObjectKey{Name: name}, report)
 		})
-		var view *prune.Review
 		switch {
-		case waiting.Err() != nil:
-		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("PruneReport %s was deleted", name)
-		case err != nil && lastNote == "":
-			return nil, hub.Explain(err)
-		case err != nil:
-			if problem := hub.Explain(err).Error(); problem != lastNote {
-				e.printNote("%s; trying again", problem)
-				lastNote = problem
-			}
-		default:
-			if view = prune.NewReport(e.now(), report); view.Ended() {
+		case err == nil:
+			view := prune.NewReport(e.now(), report)
+			if view.Ended() {
 				return view, nil
 			}
 			if progress := view.Summary(); progress != lastNote {
 				e.printNote("%s", progress)
 				lastNote = progress
+			}
+		case reading.Err() != nil:
+			lastNote = cmp.Or(lastNote, hub.Explain(err).Error())
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("PruneReport %s was deleted", name)
+		case lastNote == "":
+			return nil, hub.Explain(err)
+		default:
+			if problem := hub.Explain(err).Error(); problem != lastNote {
+				e.printNote("%s; trying again", problem)
+				lastNote = problem
 			}
 		}
 		select {
@@ -192,7 +200,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	e.addWatchFlag(cmd)
-	addDuration(cmd.Flags(), &timeout, "timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it ends")
+	addDuration(cmd.Flags(), &timeout, "timeout", noTimeout, "with -w, how long to watch; exit code 3 after it. Default: until it ends")
 	addNeed(cmd, "watch", "timeout")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()

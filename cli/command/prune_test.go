@@ -206,7 +206,7 @@ func (i *interrupter) Write(p []byte) (int, error) {
 func TestCreateReport(t *testing.T) {
 	e, _, _ := newTestEnvironment("")
 	hub := newPruneHub(true, nil)
-	report, err := e.createReport(t.Context(), hub, nil, &reportFlags{unreferencedFor: 168 * time.Hour, images: []string{"ubuntu-*"}, selector: "region=eu,edge!=true"})
+	report, err := e.createReport(t.Context(), hub, nil, &reportFlags{unreferencedFor: new(168 * time.Hour), images: []string{"ubuntu-*"}, selector: "region=eu,edge!=true"})
 	require.NoError(t, err)
 	assert.Equal(t, "report-20260302-162100", report.Name)
 	assert.Equal(t, 168*time.Hour, report.Spec.UnreferencedFor.Duration)

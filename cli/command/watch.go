@@ -44,20 +44,17 @@ func (e *environment) showOrWatch(ctx context.Context, watching bool, timeout ti
 	return e.show(state.view, state.code)
 }
 
-// watch shows what poll returns until it ends, or until the timeout; 0 is none. On a terminal the
+// watch shows what poll returns until it ends, or until the timeout. On a terminal the
 // screen is redrawn in place and the last one stays; elsewhere a line is printed for each change.
 // Failures after the first poll are printed, and it is tried again: a watch outlives a replica.
 func (e *environment) watch(ctx context.Context, timeout time.Duration, poll pollFunc) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
+	ctx, look, lookTime, cancel := boundWait(ctx, timeout)
+	defer cancel()
 	unbounded := poll
 	poll = func(ctx context.Context) (watchState, error) { return within(ctx, unbounded) }
-	first, err := poll(ctx)
+	first, err := poll(look)
 	if err != nil {
-		return notWithin(ctx, timeout, err)
+		return notWithin(look, lookTime, err)
 	}
 	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
 		return e.watchScreen(ctx, first, poll)

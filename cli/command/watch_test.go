@@ -15,10 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/trigger"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/events"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 	"github.com/pelotech/ot-fleet/cli/versions"
 )
 
@@ -47,7 +53,7 @@ func TestWatchedAnswersAreParsed(t *testing.T) {
 				require.NoError(t, err)
 				polled := []string{"v1", "v1", "v2", "v3"}
 				n := 0
-				require.NoError(t, e.watch(t.Context(), 0, func(context.Context) (watchState, error) {
+				require.NoError(t, e.watch(t.Context(), noTimeout, func(context.Context) (watchState, error) {
 					n++
 					return watchState{view: versions.New(versions.Snapshot{Client: polled[n-1]}), end: n == len(polled)}, nil
 				}))
@@ -144,7 +150,7 @@ func TestWatchedLinesChange(t *testing.T) {
 		e.now = time.Now
 		polled := []summary{{"a", 1}, {"a", 2}, {"b", 2}, {"b", 3}, {"a", 3}}
 		n := 0
-		require.NoError(t, e.watch(t.Context(), 0, func(context.Context) (watchState, error) {
+		require.NoError(t, e.watch(t.Context(), noTimeout, func(context.Context) (watchState, error) {
 			n++
 			return watchState{view: polled[n-1], end: n == len(polled)}, nil
 		}))
@@ -156,4 +162,53 @@ func TestWatchedLinesChange(t *testing.T) {
 		}
 		assert.Equal(t, len(want), bytes.Count(out.Bytes(), []byte("\n")), out.String())
 	})
+}
+
+// TestTimeoutOfZeroLooksOnce: a timeout that is over before the first answer does not keep it from
+// being judged.
+func TestTimeoutOfZeroLooksOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  bool
+		code exit.Code
+		want exit.Code
+	}{
+		"it has ended": {true, exit.No, exit.No},
+		"it goes on":   {false, exit.Yes, exit.NotYet},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, out, _ := newTestEnvironment("")
+				begun, looks := time.Now(), 0
+				err := e.watch(t.Context(), 0, func(ctx context.Context) (watchState, error) {
+					looks++
+					trigger.Sleep(ctx, time.Second)
+					return watchState{view: summary{Line: "a"}, code: test.code, end: test.end}, ctx.Err()
+				})
+				assert.Equal(t, test.want, exit.CodeOf(err))
+				assert.Empty(t, exit.MessageOf(err))
+				assert.Contains(t, out.String(), "  a\n")
+				assert.Equal(t, 1, looks)
+				assert.Equal(t, time.Second, time.Since(begun))
+			})
+		})
+	}
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.FleetDiskImage)
+		want   exit.Code
+		note   string
+	}{
+		"ready":       {func(i *v1alpha1.FleetDiskImage) { i.Status.Phase = v1alpha1.RolloutSucceeded }, exit.Yes, "Succeeded"},
+		"in progress": {func(i *v1alpha1.FleetDiskImage) { i.Status.Phase = v1alpha1.RolloutProgressing }, exit.NotYet, "not within 0s: ubuntu 1.0.0 is Progressing"},
+	} {
+		t.Run("image wait, "+name, func(t *testing.T) {
+			img := apitest.FleetDiskImage("ubuntu").Obj()
+			img.Status.ObservedGeneration = img.Generation
+			test.change(img)
+			hub := &connect.Cluster{Client: fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(img).Build()}
+			e, _, errOut := newTestEnvironment("")
+			err := e.waitForRollout(t.Context(), hub, "ubuntu", rollout.Goal{Kind: rollout.GoalReady}, rollout.Want{})
+			assert.Equal(t, test.want, exit.CodeOf(err))
+			assert.Contains(t, errOut.String(), test.note)
+		})
+	}
 }

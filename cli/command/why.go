@@ -50,7 +50,7 @@ still waits; 4 a person has to act; 5 it is not known.`,
 		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		timeout := new(time.Duration)
-		addDuration(sub.Flags(), timeout, "timeout", 0, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
+		addDuration(sub.Flags(), timeout, "timeout", noTimeout, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		addNeed(sub, "watch", "timeout")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
 			return e.showOrWatch(ctx, e.watching, *timeout, func(ctx context.Context) (watchState, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -148,10 +147,13 @@ func (c *Cluster) Explain(err error) error {
 	}
 }
 
+// isConnection reports whether a request was not answered. A deadline that ended what came before the
+// request, as the client's own limit of requests, is a net.Error by itself, and says nothing of the
+// API server.
 func isConnection(err error) bool {
 	var network net.Error
-	var address *url.Error
-	return !errors.Is(err, context.Canceled) && (errors.As(err, &network) || errors.As(err, &address))
+	return !errors.Is(err, context.Canceled) && errors.As(err, &network) &&
+		error(network) != context.DeadlineExceeded //nolint:errorlint // what wraps it is of a request that was sent
 }
 
 // isForeign reports whether an answer cannot be decoded.

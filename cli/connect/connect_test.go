@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,4 +156,13 @@ func TestListKeepsPagesApart(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("c-%d-%d", page, n), list.Items[i].Name)
 		require.Equal(t, page == 0, len(list.Items[i].Labels) > 0, list.Items[i].Name)
 	}
+}
+
+// TestExpiredDeadlines: only a request that was sent and not answered is the API server's fault.
+func TestExpiredDeadlines(t *testing.T) {
+	hub := &connect.Cluster{Context: "hub", Config: &rest.Config{Host: "https://hub.example"}}
+	limited := fmt.Errorf("client rate limiter Wait returned an error: %w", context.DeadlineExceeded)
+	require.Equal(t, limited, hub.Explain(limited))
+	sent := &url.Error{Op: "Get", URL: "https://hub.example/api", Err: context.DeadlineExceeded}
+	require.ErrorContains(t, hub.Explain(sent), "context hub: the API server at https://hub.example does not answer: Get")
 }

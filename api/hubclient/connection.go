@@ -184,7 +184,7 @@ func (c *Connection) limitOr(err error) error {
 	}
 }
 
-// Start returns when the watched kinds are synced. They stay watched until ctx ends.
+// Start returns when the watched kinds are listed and their watches accepted. They stay watched until ctx ends.
 func (c *Connection) Start(ctx context.Context) error {
 	for _, like := range c.endpoint.Watched {
 		w, err := c.newWatch(like)
@@ -202,20 +202,23 @@ func (c *Connection) Start(ctx context.Context) error {
 	return c.waitForSync(ctx)
 }
 
-// waitForSync waits until all kinds are listed, a list or watch fails, or SyncTimeout
-// passes.
+// waitForSync waits until all kinds are watched, a list or watch fails, or SyncTimeout passes. Where
+// several fail it returns the error of the first kind, whichever fails first: it goes into a condition.
 func (c *Connection) waitForSync(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.SyncTimeout)
 	defer cancel()
-	select {
-	case err := <-c.exceededLimits:
-		return err
-	case err := <-c.watchErrors:
-		return c.limitOr(err)
-	case <-bounded.Done():
-		return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
-			c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
-	case <-c.cache.synced:
+	for _, w := range c.watches {
+		select {
+		case err := <-c.exceededLimits:
+			return err
+		case err := <-w.started:
+			if err != nil {
+				return c.limitOr(err)
+			}
+		case <-bounded.Done():
+			return fmt.Errorf("reading the mailbox in namespace %s: no answer within %s: %w",
+				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
+		}
 	}
 	c.failures.markSynced()
 	return nil

@@ -36,8 +36,6 @@ type mailboxCache struct {
 	kinds    map[cachedKind]map[string]keptObject
 	objects  int
 	bytes    int64
-	unsynced int
-	synced   chan struct{}
 	handlers []eventHandler
 }
 
@@ -56,7 +54,7 @@ type keptObject struct {
 type eventHandler func(o client.Object, deleted bool)
 
 func newMailboxCache(namespace string) *mailboxCache {
-	return &mailboxCache{namespace: namespace, kinds: map[cachedKind]map[string]keptObject{}, synced: make(chan struct{})}
+	return &mailboxCache{namespace: namespace, kinds: map[cachedKind]map[string]keptObject{}}
 }
 
 var _ client.Reader = &mailboxCache{}
@@ -74,17 +72,16 @@ func kindOf(o runtime.Object) (cachedKind, error) {
 	return cachedKind{gvk, false}, nil
 }
 
-// addKind announces a kind, which setAll syncs.
+// addKind announces a kind, which setAll fills.
 func (m *mailboxCache) addKind(kind cachedKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kinds[kind] = map[string]keptObject{}
-	m.unsynced++
 }
 
 // setAll replaces all objects of a kind. One that has other content under its former
 // resourceVersion has changed too: see mailboxWatch.watch.
-func (m *mailboxCache) setAll(kind cachedKind, list []keptObject, first bool) {
+func (m *mailboxCache) setAll(kind cachedKind, list []keptObject) {
 	next := make(map[string]keptObject, len(list))
 	for _, o := range list {
 		next[o.GetName()] = o
@@ -103,11 +100,6 @@ func (m *mailboxCache) setAll(kind cachedKind, list []keptObject, first bool) {
 	}
 	for _, o := range next {
 		m.bytes += o.bytes
-	}
-	if first {
-		if m.unsynced--; m.unsynced == 0 {
-			close(m.synced)
-		}
 	}
 	handlers := m.handlers
 	m.mu.Unlock()

@@ -53,7 +53,9 @@ type mailboxWatch struct {
 	kind       cachedKind
 	resource   string
 	newObject  func() client.Object
-	listed     bool
+	// started gets the outcome of the first watch, once; see setStarted.
+	started    chan error
+	hasStarted bool
 	// version is the resourceVersion to watch from; empty to list first.
 	version string
 }
@@ -70,7 +72,7 @@ func (c *Connection) newWatch(like client.Object) (*mailboxWatch, error) {
 	of := reflect.TypeOf(like).Elem()
 	return &mailboxWatch{
 		connection: c, kind: kind, resource: mapping.Resource.Resource,
-		newObject: func() client.Object { return reflect.New(of).Interface().(client.Object) },
+		newObject: func() client.Object { return reflect.New(of).Interface().(client.Object) }, started: make(chan error, 1),
 	}, nil
 }
 
@@ -105,8 +107,21 @@ func (w *mailboxWatch) run(ctx context.Context) {
 }
 
 func (w *mailboxWatch) reportFailure(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		w.connection.reportWatchFailure(w.kind.String(), err)
+	if ctx.Err() != nil {
+		return
+	}
+	if broken := w.connection.reportWatchFailure(w.kind.String(), err); broken != nil {
+		w.setStarted(broken)
+	}
+}
+
+// setStarted records that the objects are listed and the server has accepted the first watch, or why
+// that failed. Invariant: a connection is not established before its watches are accepted, or a server
+// that refuses nothing but watches would be reached and lost again with each attempt.
+func (w *mailboxWatch) setStarted(err error) {
+	if !w.hasStarted {
+		w.hasStarted = true
+		w.started <- err
 	}
 }
 
@@ -170,8 +185,8 @@ func (w *mailboxWatch) list(ctx context.Context) error {
 		}
 		switch continueWith = page.Continue; {
 		case continueWith == "":
-			w.connection.cache.setAll(w.kind, all, !w.listed)
-			w.listed, w.version = true, page.ResourceVersion
+			w.connection.cache.setAll(w.kind, all)
+			w.version = page.ResourceVersion
 			w.boundMailbox(w.connection.cache.exceededBound())
 			return nil
 		case len(page.Items) == 0:
@@ -226,6 +241,7 @@ func (w *mailboxWatch) watch(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = body.Close() }()
+	w.setStarted(nil)
 	useful := false
 	err = readEvents(body, func(event watchEvent) error {
 		changed, err := w.apply(ctx, event)

@@ -83,11 +83,11 @@ func (f *watchFailures) add(kind string, err error, now time.Time) bool {
 }
 
 // reportWatchFailure ends the connection after too many failures of a kind, and at once if
-// the credential may not list or watch it.
-func (c *Connection) reportWatchFailure(kind string, err error) {
+// the credential may not list or watch it. It returns the reason; nil if the connection goes on.
+func (c *Connection) reportWatchFailure(kind string, err error) error {
 	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 	if !c.failures.add(kind, err, time.Now()) && !refused {
-		return
+		return nil
 	}
 	if !refused {
 		err = &WatchError{err}
@@ -96,4 +96,5 @@ func (c *Connection) reportWatchFailure(kind string, err error) {
 	case c.watchErrors <- err:
 	default:
 	}
+	return err
 }

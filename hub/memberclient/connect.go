@@ -26,6 +26,7 @@ func (p *Provider) maintainConnection(ctx context.Context, e *memberEntry) {
 // recordBroken records why a member is not connected, and returns the least delay before the
 // next attempt.
 func (p *Provider) recordBroken(ctx context.Context, e *memberEntry, err error) (minDelay time.Duration) {
+	e.watchesFail = errors.As(err, new(*hubclient.WatchError))
 	switch {
 	case errors.Is(err, hubclient.ErrNotServed):
 		p.updateState(e, State{
@@ -73,9 +74,26 @@ func (p *Provider) runConnection(ctx context.Context, e *memberEntry) (engaged b
 		return false, fmt.Errorf("engaging the member: %w", err)
 	}
 	c.OnMailboxEvent(p.mailboxHandler(e.name))
-	p.updateState(e, connectedState())
 	p.notifyChange(e.name)
+	if e.watchesFail {
+		if err := p.awaitSteadyWatches(ctx, c, e); err != nil {
+			return true, err
+		}
+	}
+	p.updateState(e, connectedState())
 	return true, c.WaitUntilBroken(ctx, e.trigger)
+}
+
+// awaitSteadyWatches returns nil once a connection has worked for a probe interval, and else why it is
+// broken. A member that accepts watches and ends them would else be reached and lost again with each
+// attempt.
+func (p *Provider) awaitSteadyWatches(ctx context.Context, c *hubclient.Connection, e *memberEntry) error {
+	ctx, cancel := context.WithTimeout(ctx, p.options.ProbeInterval)
+	defer cancel()
+	if err := c.WaitUntilBroken(ctx, e.trigger); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // mailboxHandler calls the hooks for events in a member's mailbox.

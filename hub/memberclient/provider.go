@@ -70,6 +70,9 @@ type memberEntry struct {
 	// of KeepConnection.
 	everReached bool
 	keptNote    string
+	// watchesFail: lists and watches failed over the last connection. Only maintainConnection's
+	// goroutine uses it.
+	watchesFail bool
 }
 
 // Provider gives multicluster-runtime the members that are reachable.

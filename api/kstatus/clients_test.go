@@ -73,7 +73,7 @@ var verdicts = map[string]map[string]verdict{
 		"AwaitingAgent": isInProgress, "AwaitingAcceptance": isInProgress, "Revoking": isInProgress, "Installing": isInProgress,
 		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress, "InstallFailed": isInProgress, "NamespaceTerminating": isInProgress,
 		"ConnectionChanged": isInProgress, "ConnectionChanged, no report yet": isInProgress,
-		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
+		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "TwoAgents": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
 		"InstallAttemptsExhausted": hasFailed, "NamespaceTaken": hasFailed,
 		"ForeignAgent": hasFailed, "PolicyHeld": hasFailed, "AnotherHub": hasFailed, "VersionTooOld": hasFailed, "ReportOversized": hasFailed,
 	},

@@ -54,6 +54,7 @@ var remedies = map[string]map[string]string{
 	v1alpha1.ConditionIdentityConfirmed: {
 		v1alpha1.ReasonAnotherCluster:   otherCluster,
 		v1alpha1.ReasonDuplicateCluster: twoNames,
+		v1alpha1.ReasonTwoAgents:        "Its cluster was cloned, or its credential copied. Uninstall the other agent; in pull mode, register again.",
 	},
 	v1alpha1.ConditionPolicyAcknowledged: {
 		v1alpha1.ReasonNotAcknowledged: "Wait; if it stays, read the agent's log.",

@@ -57,6 +57,9 @@ const (
 	// ReasonDuplicateCluster: the cluster already belongs to another MemberCluster, so the
 	// hub ignores this one.
 	ReasonDuplicateCluster = "DuplicateCluster"
+	// ReasonTwoAgents: two agents report as this member in turns, as after its cluster was
+	// cloned, so what is known of it is of either.
+	ReasonTwoAgents = "TwoAgents"
 	// ReasonQuarantined: the member is in quarantine, so the hub syncs nothing with it and
 	// grants it nothing.
 	ReasonQuarantined = "Quarantined"

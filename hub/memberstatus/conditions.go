@@ -133,6 +133,8 @@ func (s *statusBuilder) identityConfirmed() conditionState {
 				"To accept the new cluster: %s",
 			shellword.Quote(string(s.OtherClusterUID)), shellword.Quote(string(known)),
 			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Member.Name, v1alpha1.AnnotationAcceptCluster+"="+string(s.OtherClusterUID)))
+	case s.Report != nil && s.hasTwoAgents():
+		return s.twoAgentsState()
 	case s.Report == nil && s.status.ClusterUID != "":
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "cluster %s has not reported yet", s.status.ClusterUID)
 	case s.Report == nil:
@@ -437,7 +439,7 @@ func (s *statusBuilder) ready() conditionState {
 // have to help: the Secret of a kubeconfig is often applied after its MemberCluster.
 func (s *statusBuilder) isStalled(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonQuarantined, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonAnotherCluster,
+	case v1alpha1.ReasonQuarantined, v1alpha1.ReasonDuplicateCluster, v1alpha1.ReasonAnotherCluster, v1alpha1.ReasonTwoAgents,
 		v1alpha1.ReasonJoinTokenExpired, v1alpha1.ReasonRevoked,
 		v1alpha1.ReasonForeignAgent, v1alpha1.ReasonDowngradeRefused, v1alpha1.ReasonValuesInvalid, v1alpha1.ReasonAgentDialsIn,
 		v1alpha1.ReasonInstallAttemptsExhausted, v1alpha1.ReasonNamespaceTaken,

@@ -56,6 +56,7 @@ func TestGoldenStatuses(t *testing.T) {
 			v.Member.Status.ClusterUID, v.OtherClusterUID = uid, "22222222-0000-0000-0000-000000000000"
 		},
 		"DuplicateCluster":         func(v *memberstatus.Input) { v.Holder = "paris" },
+		"TwoAgents":                func(v *memberstatus.Input) { v.TwoAgentsAt = v.Now },
 		"AwaitingAgent":            joined(v1alpha1.ReasonAwaitingAgent),
 		"AwaitingAcceptance":       joined(v1alpha1.ReasonAwaitingAcceptance),
 		"JoinTokenExpired":         joined(v1alpha1.ReasonJoinTokenExpired),

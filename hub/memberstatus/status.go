@@ -26,6 +26,9 @@ const (
 	maxMissedHeartbeats = 3
 	minSilence          = 30 * time.Second
 	maxSilence          = 10 * time.Minute
+	// twoAgentsHold is how long after they last reported in turns two agents count as such. Both may
+	// have the longest heartbeat.
+	twoAgentsHold = 2 * maxSilence
 	// maxVersionBytes bounds a version, which the member chooses.
 	maxVersionBytes = 64
 )
@@ -64,6 +67,9 @@ type Input struct {
 	// ReceivedAt is when this process last saw the copy change, by its own clock. Nil
 	// after a start: then status.lastReport counts.
 	ReceivedAt *time.Time
+	// TwoAgentsAt is when this process last saw that two agents report in turns, by the same clock;
+	// zero if it has not.
+	TwoAgentsAt time.Time
 	// WatchedSince is when this process began to read reports, by the same clock.
 	WatchedSince time.Time
 	// PlanRefused: the next plan waits, since it would exceed the member's share of the fleet's

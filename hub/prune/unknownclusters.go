@@ -92,6 +92,8 @@ func staleMessage(reason string) string {
 		return "its report has no room for all of its images, or pages of it are refused there: see ReportComplete of its MemberCluster"
 	case v1alpha1.ReasonAnotherCluster, v1alpha1.ReasonDuplicateCluster:
 		return "it was replaced by another cluster, or another member is the same cluster: see IdentityConfirmed of its MemberCluster"
+	case v1alpha1.ReasonTwoAgents:
+		return "two agents report as this member in turns: see IdentityConfirmed of its MemberCluster"
 	default:
 		return "the hub does not know all of its images: see its MemberCluster"
 	}

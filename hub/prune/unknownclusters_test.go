@@ -58,6 +58,7 @@ func TestUnansweredReason(t *testing.T) {
 		"in quarantine":                      {func(a *prune.AnswerView) { a.StaleReason, a.Offline = v1alpha1.ReasonQuarantined, true }, v1alpha1.ReasonQuarantined, "quarantine"},
 		"a stale reason":                     {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesMissing }, v1alpha1.ReasonPagesMissing, "pages"},
 		"no room in the report":              {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonPagesOmitted }, v1alpha1.ReasonPagesOmitted, "no room"},
+		"two agents":                         {func(a *prune.AnswerView) { a.StaleReason = v1alpha1.ReasonTwoAgents }, v1alpha1.ReasonTwoAgents, "IdentityConfirmed"},
 		"an unknown stale reason":            {func(a *prune.AnswerView) { a.StaleReason = "OfTomorrow" }, "OfTomorrow", "see its MemberCluster"},
 		"offline":                            {func(a *prune.AnswerView) { a.Offline = true }, v1alpha1.ReasonOffline, "does not report"},
 		"offline and silent":                 {func(a *prune.AnswerView) { a.Offline, a.StaleReason = true, v1alpha1.ReasonSilent }, v1alpha1.ReasonOffline, "(Silent)"},

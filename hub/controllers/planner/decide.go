@@ -133,7 +133,7 @@ func decide(s snapshot) decision {
 	var edge time.Time
 	view := memberstatus.Input{
 		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
-		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
+		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, TwoAgentsAt: s.root.TwoAgentsAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
 		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, Contested: s.isHeldBack(), NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
 	}
 	if s.policy.Refused {

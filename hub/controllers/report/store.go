@@ -28,6 +28,33 @@ type Root struct {
 	IncompleteSince *time.Time
 	// Excess is what the member's namespace has beyond the limits.
 	Excess memberstatus.ReportExcess
+	// TwoAgentsAt is when this process last saw an agent report again after another one had; zero
+	// if it has not.
+	TwoAgentsAt time.Time
+	// formerBoots are the boot IDs before that of Report, the latest first.
+	formerBoots [maxFormerBoots]string
+}
+
+// maxFormerBoots is how many boot IDs are remembered: more agents than have one credential, with
+// restarts between.
+const maxFormerBoots = 4
+
+// recordBoot compares the agent of a report with those before it. A process that has ended does not
+// report again: a boot ID that comes back is of one of two agents that both run.
+func (r *Root) recordBoot(before *Root, now time.Time) {
+	if before == nil || before.Report == nil || before.UID != r.UID || before.ClusterUID != r.ClusterUID {
+		return
+	}
+	r.TwoAgentsAt, r.formerBoots = before.TwoAgentsAt, before.formerBoots
+	last := before.Report.BootID
+	if r.Report == nil || last == r.Report.BootID {
+		return
+	}
+	if slices.Contains(r.formerBoots[:], r.Report.BootID) {
+		r.TwoAgentsAt = now
+	}
+	copy(r.formerBoots[1:], r.formerBoots[:])
+	r.formerBoots[0] = last
 }
 
 // Store has the roots of all members' reports.
@@ -158,6 +185,7 @@ func (s *Store) setRoot(member string, report *v1alpha1.ClusterReport, now time.
 	if before != nil {
 		next.IncompleteSince, next.Excess = before.IncompleteSince, before.Excess
 	}
+	next.recordBoot(before, now)
 	s.roots[member] = next
 }
 

@@ -56,6 +56,36 @@ func TestReceivedAtIgnoresStoredReports(t *testing.T) {
 	assert.Nil(t, s.Root("a").Report)
 }
 
+// Agents restart, and each process has a boot ID of its own; one that comes back is of an agent that
+// has run all the time.
+func TestTwoAgentsReportInTurns(t *testing.T) {
+	for name, tt := range map[string]struct {
+		boots     string
+		recreated bool
+		want      bool
+	}{
+		"one agent":                     {boots: "aaaa"},
+		"restarts":                      {boots: "abcdefg"},
+		"two in turns":                  {boots: "aba", want: true},
+		"two, heartbeats between":       {boots: "aabbaa", want: true},
+		"one of the two restarts":       {boots: "abcda", want: true},
+		"in the report of a new object": {boots: "aba", recreated: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, begin := NewStore(), time.Now()
+			s.expectMembers(nil)
+			for i, boot := range tt.boots {
+				report := &v1alpha1.ClusterReport{ClusterUID: "uid", Sequence: int64(i), Root: &v1alpha1.ReportRoot{BootID: string(boot)}}
+				if tt.recreated && i == len(tt.boots)-1 {
+					report.UID = "recreated"
+				}
+				s.setRoot("edge", report, begin.Add(time.Duration(i)*time.Second))
+			}
+			assert.Equal(t, tt.want, !s.Root("edge").TwoAgentsAt.IsZero())
+		})
+	}
+}
+
 func TestIncompleteSinceFirstMissingPage(t *testing.T) {
 	s, now, none := NewStore(), time.Now(), memberstatus.ReportExcess{}
 	s.setFindings("a", true, none, now)

@@ -12,7 +12,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
-	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/list"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -52,21 +51,21 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 		flags.BoolVar(&f.Unknown, "unknown", false, "those alone of which nothing current is known")
 		flags.IntVar(&f.Limit, "limit", defaultListLimit, "rows to show; 0 shows all")
 		flags.StringVar(&f.SortBy, "sort-by", "", "name, or another key of this list, as in failed")
+		e.addWatchFlag(one)
 		flags.StringVarP(&f.selector, "selector", "l", "", "by labels, as in region=nordics; the server selects")
 		if len(verb.scope) > 0 {
 			flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "of all namespaces of the member that is asked")
 		}
 		one.RunE = e.run(func(ctx context.Context, args []string) error {
 			f.Names = args
-			view, missing, err := verb.get(ctx, f)
-			if err != nil {
-				return err
-			}
-			err = e.show(view, exit.Yes)
-			if len(missing) > 0 {
-				err = errors.Join(fmt.Errorf("not found: %s", strings.Join(missing, ", ")), err)
-			}
-			return err
+			return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+				view, missing, err := verb.get(ctx, f)
+				state := watchState{view: view}
+				if len(missing) > 0 {
+					state.lack = fmt.Errorf("not found: %s", strings.Join(missing, ", "))
+				}
+				return state, err
+			})
 		})
 		cmd.AddCommand(one)
 		if one.Name() == "images" {
@@ -163,7 +162,9 @@ func (e *environment) getSources(ctx context.Context, f *getFlags) (render.View,
 	if err != nil {
 		return nil, nil, err
 	}
+	empty := *rows
 	err = e.eachEntry(ctx, func(api *connect.ReadAPI) error {
+		*rows = empty
 		entries := readapi.Each(func(page readapi.Paging) ([]readapi.Image, string, error) {
 			answer, err := api.Images(ctx, page)
 			if err != nil {
@@ -179,11 +180,14 @@ func (e *environment) getSources(ctx context.Context, f *getFlags) (render.View,
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, nil, err
+	}
 	rows.Finish()
 	if namespace := e.namespace(); namespace != "" {
 		rows.Unread = fmt.Sprintf("Of all namespaces, not of %s alone: --cluster NAME lists the images of one cluster by namespace", namespace)
 	}
-	return rows, rows.Missing(), err
+	return rows, rows.Missing(), nil
 }
 
 // getReportedImages lists the images of one cluster, as it reported them.
@@ -192,7 +196,9 @@ func (e *environment) getReportedImages(ctx context.Context, f *getFlags) (rende
 	if err != nil {
 		return nil, nil, err
 	}
+	empty := *rows
 	err = e.eachEntry(ctx, func(api *connect.ReadAPI) error {
+		*rows = empty
 		for page := ""; ; {
 			answer, err := api.MemberImages(ctx, e.cluster, page)
 			if err != nil {
@@ -211,8 +217,11 @@ func (e *environment) getReportedImages(ctx context.Context, f *getFlags) (rende
 			}
 		}
 	})
+	if err != nil {
+		return nil, nil, err
+	}
 	rows.Finish()
-	return rows, rows.Missing(), err
+	return rows, rows.Missing(), nil
 }
 
 // namespace returns -n; empty where it is not given.
@@ -223,18 +232,17 @@ func (e *environment) namespace() string {
 	return *e.Namespace
 }
 
-// eachEntry reads lists of the read API, which nothing stands in for.
+// eachEntry reads lists of the read API, which nothing stands in for. read may be called twice, and
+// begins anew each time.
 func (e *environment) eachEntry(ctx context.Context, read func(*connect.ReadAPI) error) error {
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return err
 	}
-	api, err := e.OpenReadAPI(ctx, hub)
-	if err != nil {
+	if err := e.withReadAPI(ctx, hub, read); err != nil {
 		return fmt.Errorf("images of all clusters are known to the read API alone; --live asks one member: %w", err)
 	}
-	defer api.Close()
-	return read(api)
+	return nil
 }
 
 func (e *environment) getLiveImages(ctx context.Context, f *getFlags) (render.View, []string, error) {

@@ -174,45 +174,51 @@ it is unknown.`,
 	useScopeFlags(cmd, "cluster")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
+	e.addWatchFlag(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		hub, err := e.ConnectHub()
 		if err != nil {
 			return err
 		}
-		img, err := getFleetImage(ctx, hub, args[0])
-		if err != nil {
-			return err
-		}
-		members, err := hub.ListMembers(ctx, selector)
-		if err != nil {
-			return err
-		}
-		placement, err := rollout.NewPlacement(&img.Spec.Placement)
-		if err != nil {
-			return err
-		}
-		where, err := rollout.NewWhere(img)
-		if err != nil {
-			return err
-		}
-		code := exit.Yes
-		for i := range members {
-			m := &members[i]
-			if e.cluster != "" && m.Name != e.cluster {
-				continue
-			}
-			where.Add(m, placement.Selects(m))
-			if placement.Selects(m) && rollout.WhyUnknown(m) != "" && !e.allowUnknown {
-				code = exit.Unknown
-			}
-		}
-		if err := e.gatherWhere(ctx, hub, where, img); err != nil {
-			return err
-		}
-		where.DropOthers()
-		return e.show(where, code)
+		return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) { return e.pollWhere(ctx, hub, args[0], selector) })
 	})
 	return cmd
+}
+
+// pollWhere reads where a FleetDiskImage is.
+func (e *environment) pollWhere(ctx context.Context, hub *connect.Cluster, name, selector string) (state watchState, err error) {
+	img, err := getFleetImage(ctx, hub, name)
+	if err != nil {
+		return state, err
+	}
+	members, err := hub.ListMembers(ctx, selector)
+	if err != nil {
+		return state, err
+	}
+	placement, err := rollout.NewPlacement(&img.Spec.Placement)
+	if err != nil {
+		return state, err
+	}
+	where, err := rollout.NewWhere(img)
+	if err != nil {
+		return state, err
+	}
+	for i := range members {
+		m := &members[i]
+		if e.cluster != "" && m.Name != e.cluster {
+			continue
+		}
+		where.Add(m, placement.Selects(m))
+		if placement.Selects(m) && rollout.WhyUnknown(m) != "" && !e.allowUnknown {
+			state.code = exit.Unknown
+		}
+	}
+	if err := e.gatherWhere(ctx, hub, where, img); err != nil {
+		return state, err
+	}
+	where.DropOthers()
+	state.view = where
+	return state, nil
 }
 
 func (e *environment) newRetryCommand() *cobra.Command {

@@ -92,34 +92,41 @@ is not, and the screen says why.`,
 		Args:    cobra.NoArgs,
 	}
 	useScopeFlags(cmd, "cluster")
+	e.addWatchFlag(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		r, err := e.newPolicyReader(*name)
 		if err != nil {
 			return err
 		}
-		stored, err := r.read(ctx)
-		if err != nil {
-			return err
-		}
-		s := fleetpolicy.ShowSnapshot{Now: e.now(), Name: *name, Written: stored.written, InForce: stored.inForce, Unreadable: stored.unreadable}
-		var members v1alpha1.MemberClusterList
-		if err := r.List(ctx, &members); err != nil {
-			return err
-		}
-		s.Members = members.Items
-		if e.cluster != "" {
-			s.Member = &v1alpha1.MemberCluster{}
-			if err := r.Get(ctx, client.ObjectKey{Name: e.cluster}, s.Member); err != nil {
-				return err
+		return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+			show, err := e.readShow(ctx, r, *name)
+			if err != nil {
+				return watchState{}, err
 			}
-		}
-		show, err := fleetpolicy.NewShow(s)
-		if err != nil {
-			return err
-		}
-		return e.show(show, show.ExitCode())
+			return watchState{view: show, code: show.ExitCode()}, nil
+		})
 	})
 	return cmd
+}
+
+func (e *environment) readShow(ctx context.Context, r *policyReader, name string) (*fleetpolicy.Show, error) {
+	stored, err := r.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := fleetpolicy.ShowSnapshot{Now: e.now(), Name: name, Written: stored.written, InForce: stored.inForce, Unreadable: stored.unreadable}
+	var members v1alpha1.MemberClusterList
+	if err := r.List(ctx, &members); err != nil {
+		return nil, err
+	}
+	s.Members = members.Items
+	if e.cluster != "" {
+		s.Member = &v1alpha1.MemberCluster{}
+		if err := r.Get(ctx, client.ObjectKey{Name: e.cluster}, s.Member); err != nil {
+			return nil, err
+		}
+	}
+	return fleetpolicy.NewShow(s)
 }
 
 // diffFlags say which policy is compared with the one in force.

@@ -18,18 +18,22 @@ func (e *environment) newFleetCommand() *cobra.Command {
 }
 
 func (e *environment) newStatusCommand(path string) *cobra.Command {
-	selector, namesAll := "", false
+	selector, namesAll, failing, unknown := "", false, false, false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "How the fleet is, what moves, what needs a person, what can go",
-		Long: `status shows the fleet on one screen. Exit codes: 0 all is well; 1 something failed;
-5 clusters are unknown, which --allow-unknown accepts.`,
-		Example: "  " + path + " -l region=nordics -w",
+		Long: `status shows the fleet on one screen. With --failing, --unknown or both it lists these clusters
+alone, with their failed images, and the rollouts that failed or wait for unknown clusters. Exit codes,
+whatever is listed: 0 all is well; 1 something failed; 5 clusters are unknown, which --allow-unknown
+accepts.`,
+		Example: "  " + path + " -l region=nordics -w\n  " + path + " --failing --unknown -v",
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown and all others are well")
 	cmd.Flags().BoolVarP(&namesAll, "verbose", "v", false, "name all clusters, rollouts and failed images, however many")
+	cmd.Flags().BoolVar(&failing, "failing", false, "those clusters alone that fail, are not ready or are in quarantine, and the rollouts that failed")
+	cmd.Flags().BoolVar(&unknown, "unknown", false, "those clusters alone of which nothing current is known, and the rollouts that wait for them")
 	e.addWatchFlag(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, _ []string) error {
 		hub, err := e.ConnectHub()
@@ -41,11 +45,11 @@ func (e *environment) newStatusCommand(path string) *cobra.Command {
 			if err != nil {
 				return watchState{}, err
 			}
-			snapshot.NamesAll = namesAll
+			snapshot.NamesAll, snapshot.Failing, snapshot.Unknown = namesAll, failing, unknown
 			st := status.New(snapshot)
 			return watchState{view: st, code: st.ExitCode(e.allowUnknown)}, nil
 		}
-		return e.showOrWatch(ctx, e.watching, 0, poll)
+		return e.showOrWatch(ctx, e.watching, noTimeout, poll)
 	})
 	return cmd
 }

@@ -26,55 +26,61 @@ func (e *environment) newTreeCommand() *cobra.Command {
 	depth, all := 0, false
 	cmd.PersistentFlags().IntVar(&depth, "depth", 0, "levels to show; 0 shows all")
 	cmd.PersistentFlags().BoolVar(&all, "all", false, "each by itself, also those that are alike")
-	show := func(root *tree.Node, unread string) error {
-		t := tree.New(e.now(), root, unread, depth)
-		return e.show(t, t.ExitCode())
+	for _, of := range []struct {
+		use, short, example string
+		scope               []string
+		// gather returns the root, and what the tree cannot show from here.
+		gather func(ctx context.Context, name string) (*tree.Node, string, error)
+	}{
+		{"rollout NAME", "A FleetDiskImage, its waves and their clusters", "  kubectl ot tree rollout ubuntu", nil, func(ctx context.Context, name string) (*tree.Node, string, error) {
+			hub, err := e.ConnectHub()
+			if err != nil {
+				return nil, "", err
+			}
+			s, unread, err := e.gatherRolloutTree(ctx, hub, name)
+			if err != nil {
+				return nil, "", err
+			}
+			s.All = all
+			return tree.NewRollout(s), unread, nil
+		}},
+		{"image NAME", "A VMDiskImage of a member, its storage, and what holds it", "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", scopeFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
+			member, err := e.ConnectMember(e.cluster)
+			if err != nil {
+				return nil, "", err
+			}
+			s, unread, err := e.gatherImageTree(ctx, member, name)
+			if err != nil {
+				return nil, "", err
+			}
+			return tree.NewImage(s), unread, nil
+		}},
+		{"machine NAME", "A VirtualMachine of a member, its image and its disks", "  kubectl ot tree machine web-1 -n shop --cluster bergen", scopeFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
+			member, err := e.ConnectMember(e.cluster)
+			if err != nil {
+				return nil, "", err
+			}
+			s, unread, err := e.gatherMachineTree(ctx, member, name)
+			if err != nil {
+				return nil, "", err
+			}
+			return tree.NewMachine(s), unread, nil
+		}},
+	} {
+		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
+		e.addWatchFlag(sub)
+		sub.RunE = e.run(func(ctx context.Context, args []string) error {
+			return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+				root, unread, err := of.gather(ctx, args[0])
+				if err != nil {
+					return watchState{}, err
+				}
+				t := tree.New(e.now(), root, unread, depth)
+				return watchState{view: t, code: t.ExitCode()}, nil
+			})
+		})
+		cmd.AddCommand(sub)
 	}
-	cmd.AddCommand(
-		&cobra.Command{
-			Use: "rollout NAME", Short: "A FleetDiskImage, its waves and their clusters", Example: "  kubectl ot tree rollout ubuntu", Args: cobra.ExactArgs(1),
-			RunE: e.run(func(ctx context.Context, args []string) error {
-				hub, err := e.ConnectHub()
-				if err != nil {
-					return err
-				}
-				s, unread, err := e.gatherRolloutTree(ctx, hub, args[0])
-				if err != nil {
-					return err
-				}
-				s.All = all
-				return show(tree.NewRollout(s), unread)
-			}),
-		},
-		useScopeFlags(&cobra.Command{
-			Use: "image NAME", Short: "A VMDiskImage of a member, its storage, and what holds it", Example: "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", Args: cobra.ExactArgs(1),
-			RunE: e.run(func(ctx context.Context, args []string) error {
-				member, err := e.ConnectMember(e.cluster)
-				if err != nil {
-					return err
-				}
-				s, unread, err := e.gatherImageTree(ctx, member, args[0])
-				if err != nil {
-					return err
-				}
-				return show(tree.NewImage(s), unread)
-			}),
-		}, scopeFlags...),
-		useScopeFlags(&cobra.Command{
-			Use: "machine NAME", Short: "A VirtualMachine of a member, its image and its disks", Example: "  kubectl ot tree machine web-1 -n shop --cluster bergen", Args: cobra.ExactArgs(1),
-			RunE: e.run(func(ctx context.Context, args []string) error {
-				member, err := e.ConnectMember(e.cluster)
-				if err != nil {
-					return err
-				}
-				s, unread, err := e.gatherMachineTree(ctx, member, args[0])
-				if err != nil {
-					return err
-				}
-				return show(tree.NewMachine(s), unread)
-			}),
-		}, scopeFlags...),
-	)
 	return cmd
 }
 

@@ -1,11 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,11 +23,29 @@ type watchState struct {
 	view render.View
 	code exit.Code
 	end  bool
+	// lack is what was asked for and is not in the view.
+	lack error
 }
 
 // summarized is a View that says in one line, without the time of day, what has changed, where lines
 // are printed rather than screens.
 type summarized interface{ Summary() string }
+
+// itemized is a View of several of which it says in one line each how they are, also without the time of
+// day.
+type itemized interface{ WatchItems() []render.Item }
+
+// watchItems returns what a line is printed of; false for a view that is printed whole.
+func watchItems(view render.View) ([]render.Item, bool) {
+	switch v := view.(type) {
+	case summarized:
+		return []render.Item{{State: render.Words(v.Summary())}}, true
+	case itemized:
+		return v.WatchItems(), true
+	default:
+		return nil, false
+	}
+}
 
 // pollFunc reads the state that is shown.
 type pollFunc func(context.Context) (watchState, error)
@@ -41,7 +62,11 @@ func (e *environment) showOrWatch(ctx context.Context, watching bool, timeout ti
 	if err != nil {
 		return err
 	}
-	return e.show(state.view, state.code)
+	err = e.show(state.view, state.code)
+	if state.lack != nil {
+		err = errors.Join(state.lack, err)
+	}
+	return err
 }
 
 // watch shows what poll returns until it ends, or until the timeout. On a terminal the
@@ -53,7 +78,7 @@ func (e *environment) watch(ctx context.Context, timeout time.Duration, poll pol
 	unbounded := poll
 	poll = func(ctx context.Context) (watchState, error) { return within(ctx, unbounded) }
 	first, err := poll(look)
-	if err != nil {
+	if err = cmp.Or(err, first.lack); err != nil { // what is not there at first is mistyped
 		return notWithin(look, lookTime, err)
 	}
 	if _, isTerminal := e.terminalWidth(); isTerminal && e.format.Screen() {
@@ -113,23 +138,14 @@ func ended(ctx context.Context, last watchState) error {
 }
 
 func (e *environment) watchLines(ctx context.Context, next watchState, poll pollFunc) error {
-	shown, note := "", retryNote{e: e}
+	printed, note := changePrinter{environment: e}, retryNote{e: e}
 	for {
-		content, err := e.contentOf(next.view)
-		if err != nil {
+		switch err := printed.print(next.view); {
+		case err != nil && next.end:
+			return endPrinted(next.code, err)
+		case err != nil:
 			return err
-		}
-		if content != shown {
-			err := e.printChange(next.view, content, shown == "")
-			switch {
-			case err != nil && next.end:
-				return endPrinted(next.code, err)
-			case err != nil:
-				return err
-			}
-			shown = content
-		}
-		if next.end {
+		case next.end:
 			return ended(ctx, next)
 		}
 		for {
@@ -138,8 +154,13 @@ func (e *environment) watchLines(ctx context.Context, next watchState, poll poll
 				return ended(ctx, next)
 			case <-time.After(watchInterval):
 			}
+			var err error
 			if next, err = poll(ctx); err == nil {
-				note.reset()
+				if err = next.lack; err == nil {
+					note.reset()
+				} else {
+					note.print(ctx, err)
+				}
 				break
 			}
 			note.print(ctx, err)
@@ -163,37 +184,71 @@ func (n *retryNote) print(ctx context.Context, err error) {
 
 func (n *retryNote) reset() { n.last = "" }
 
-// printChange prints the line of a change, which is content, or the whole answer.
-func (e *environment) printChange(view render.View, content string, isFirst bool) error {
-	if _, ok := view.(summarized); ok && e.format.Screen() {
-		_, err := fmt.Fprintln(e.Out, e.printable(e.now().Format(time.TimeOnly)+"  "+content))
-		return err
-	}
-	if !isFirst {
-		if _, err := io.WriteString(e.Out, e.format.Separator()); err != nil {
-			return err
-		}
-	}
-	return e.format.Write(e.Out, view, e.options())
+// changePrinter prints what of a view has changed since it was last printed: a line for each item, or
+// the whole answer.
+type changePrinter struct {
+	*environment
+	// lines that were printed, by item; answer without when it was observed.
+	lines  map[string]string
+	answer string
 }
 
-// contentOf returns what is printed of a view, apart from when it was observed: a time that passes is
-// no change, nor is what a line does not say.
-func (e *environment) contentOf(view render.View) (string, error) {
-	if s, ok := view.(summarized); ok && e.format.Screen() {
-		return s.Summary(), nil
+func (c *changePrinter) print(view render.View) error {
+	items, ok := watchItems(view)
+	if !ok || !c.format.Screen() {
+		return c.printAnswer(view)
 	}
+	lines, options := map[string]string{}, c.options()
+	for _, item := range items {
+		key := item.Key
+		for _, taken := lines[key]; taken; _, taken = lines[key] { // as of two nodes of one name
+			key += " "
+		}
+		lines[key] = item.Print(options)
+		if lines[key] != c.lines[key] {
+			if err := c.printLine(lines[key]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.lines)) {
+		if _, ok := lines[key]; !ok {
+			if err := c.printLine(render.Item{Key: strings.TrimSpace(key), State: render.Words("no longer listed")}.Print(options)); err != nil {
+				return err
+			}
+		}
+	}
+	c.lines = lines
+	return nil
+}
+
+func (c *changePrinter) printLine(line string) error {
+	_, err := fmt.Fprintln(c.Out, c.now().Format(time.TimeOnly)+"  "+line)
+	return err
+}
+
+// printAnswer prints a view whose data has changed, apart from when it was observed: a time that passes
+// is no change.
+func (c *changePrinter) printAnswer(view render.View) error {
 	data, err := json.Marshal(view)
 	if err != nil {
-		return "", fmt.Errorf("comparing %T: %w", view, err)
+		return fmt.Errorf("comparing %T: %w", view, err)
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return "", fmt.Errorf("comparing %T: %w", view, err)
+		return fmt.Errorf("comparing %T: %w", view, err)
 	}
 	delete(fields, "observedAt")
-	data, err = json.Marshal(fields)
-	return string(data), err
+	if data, err = json.Marshal(fields); err != nil || string(data) == c.answer {
+		return err
+	}
+	if c.answer != "" {
+		if _, err := io.WriteString(c.Out, c.format.Separator()); err != nil {
+			return err
+		}
+	}
+	c.answer = string(data)
+	return c.format.Write(c.Out, view, c.options())
 }
 
 func (e *environment) watchScreen(ctx context.Context, first watchState, poll pollFunc) error {
@@ -259,6 +314,9 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			return s, s.next()
 		}
 		s.last, s.failure = m.watchState, ""
+		if s.last.lack != nil {
+			s.failure = s.last.lack.Error()
+		}
 		if s.last.end {
 			return s, tea.Quit
 		}

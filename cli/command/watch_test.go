@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,4 +214,63 @@ func TestTimeoutOfZeroLooksOnce(t *testing.T) {
 			assert.Contains(t, errOut.String(), test.note)
 		})
 	}
+}
+
+// several is a View of several, by name.
+type several map[string]string
+
+func (s several) Draw(p *render.Page) { p.Line(render.Text("%d", len(s))) }
+
+func (s several) WatchItems() (items []render.Item) {
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		items = append(items, render.Item{Key: strings.TrimSuffix(key, "'"), State: render.Words(s[key])})
+	}
+	return items
+}
+
+// TestWatchedItemsChange: a line for each that changes, as where one of two of a name does, and for each
+// that is gone. What was asked for and goes is told once, and may come back.
+func TestWatchedItemsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, out, errOut := newTestEnvironment("")
+		e.now = time.Now
+		gone := errors.New("not found: c")
+		polled := []watchState{
+			{view: several{"a": "1", "b": "1", "b'": "1", "c": "1"}}, {view: several{"a": "1", "b": "1", "b'": "2", "c": "1"}}, {view: several{"a": "2", "b": "1", "b'": "2"}, lack: gone},
+			{view: several{"a": "3", "b": "1"}, lack: gone}, {view: several{"a": "3", "b": "1", "c": "1"}, end: true},
+		}
+		n := 0
+		require.NoError(t, e.watch(t.Context(), noTimeout, func(context.Context) (watchState, error) {
+			n++
+			return polled[n-1], nil
+		}))
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			lines = append(lines, strings.TrimSpace(line[len(time.TimeOnly):]))
+		}
+		assert.Equal(t, []string{"a  1", "b  1", "b  1", "c  1", "b  2", "a  2", "c  no longer listed", "a  3", "b  no longer listed", "c  1"}, lines)
+		assert.Equal(t, "not found: c; trying again\n", errOut.String())
+	})
+	e, out, _ := newTestEnvironment("")
+	err := e.watch(t.Context(), noTimeout, func(context.Context) (watchState, error) {
+		return watchState{view: several{}, lack: errors.New("not found: c")}, nil
+	})
+	require.EqualError(t, err, "not found: c", "which may be mistyped")
+	assert.Empty(t, out.String())
+}
+
+// TestScreensAreWatched goes through all commands: those that show what changes have -w, and the rest
+// watches by other commands.
+func TestScreensAreWatched(t *testing.T) {
+	var watched []string
+	root, _ := newCompletedRoot()
+	for _, cmd := range allCommands(root) {
+		if cmd.Flags().Lookup("watch") != nil {
+			watched = append(watched, strings.TrimPrefix(cmd.CommandPath(), "kubectl ot "))
+		}
+	}
+	assert.Subset(t, watched, []string{
+		"status", "fleet status", "why image", "why machine", "why rollout", "why cluster", "rollout status", "events",
+		"get clusters", "get rollouts", "get images", "get machines", "tree image", "tree machine", "tree rollout", "image where", "policy show",
+	})
 }

@@ -214,6 +214,38 @@ func (show *Show) ExitCode() exit.Code {
 	return exit.Yes
 }
 
+// verdicts say whether the ConfigMap is in force.
+func (show *Show) verdicts() (lines []render.Line) {
+	if len(show.Problems) == 0 {
+		lines = append(lines, render.Done.With("in force"))
+	}
+	for _, contradiction := range show.Contradictions {
+		lines = append(lines, render.Attention.With("in force, but: %s", contradiction))
+	}
+	for _, problem := range show.Problems {
+		lines = append(lines, render.Failed.With("not in force: %s", problem))
+	}
+	return lines
+}
+
+// WatchItems are the verdicts, the keys, how many clusters each override is for, and the cluster's budget.
+func (show *Show) WatchItems() (items []render.Item) {
+	items = append(items, render.Item{Key: "ConfigMap " + show.Name, State: render.Join(show.verdicts(), "  ")})
+	for _, k := range show.Keys {
+		items = append(items, render.Item{Key: k.Name, State: render.Line{render.Text("%s", k.oneLine()), render.Dim("  from %s", k.From)}})
+	}
+	for _, o := range show.Overrides {
+		items = append(items, render.Item{Key: "from " + o.Source, State: render.Words(render.Count(o.Clusters, "cluster"))})
+	}
+	if show.Chain != nil {
+		items = append(items, render.Item{Key: "budget", State: render.Join(show.Chain.lines(), " · ")})
+	}
+	return items
+}
+
+// oneLine returns a value that may have several lines.
+func (k *Key) oneLine() string { return strings.Join(strings.Fields(k.Value), " ") }
+
 // Draw draws the screen.
 func (show *Show) Draw(p *render.Page) {
 	title := "POLICY OF THE FLEET"
@@ -221,20 +253,12 @@ func (show *Show) Draw(p *render.Page) {
 		title = "POLICY OF " + show.Cluster
 	}
 	p.Line(render.Bold("%s", title), render.Text(" · ConfigMap %s", show.Name))
-	if len(show.Problems) == 0 {
-		p.Lines(render.Done.With("in force"))
-	}
-	for _, contradiction := range show.Contradictions {
-		p.Lines(render.Attention.With("in force, but: %s", contradiction))
-	}
-	for _, problem := range show.Problems {
-		p.Lines(render.Failed.With("not in force: %s", problem))
-	}
+	p.Lines(show.verdicts()...)
 	if len(show.Keys) > 0 {
 		p.Gap()
 		t := p.Table(render.Column{Title: "KEY"}, render.Column{Title: "VALUE", Elastic: true}, render.Column{Title: "FROM", Drop: 1, Elastic: true})
 		for _, k := range show.Keys {
-			t.Row(render.Words(k.Name), render.Words(strings.Join(strings.Fields(k.Value), " ")), render.Words(k.From))
+			t.Row(render.Words(k.Name), render.Words(k.oneLine()), render.Words(k.From))
 		}
 	}
 	if len(show.Overrides) > 0 {
@@ -250,6 +274,11 @@ func (show *Show) Draw(p *render.Page) {
 }
 
 func (c *Chain) draw(p *render.Page) {
+	p.Section("WHY THE BUDGET IS WHAT IT IS")
+	p.Lines(c.lines()...)
+}
+
+func (c *Chain) lines() []render.Line {
 	own, budget := "none", "unknown"
 	if c.OwnConcurrency != nil {
 		own = fmt.Sprint(*c.OwnConcurrency)
@@ -257,15 +286,15 @@ func (c *Chain) draw(p *render.Page) {
 	if c.Budget != nil && c.Slots != nil {
 		budget = fmt.Sprintf("%d, %d taken", *c.Budget, *c.Slots)
 	}
-	p.Section("WHY THE BUDGET IS WHAT IT IS")
-	p.Line(render.Text("policy: concurrency %d · this cluster's own ConfigMap: %s · its ledger: %s", c.Planned, own, budget))
+	lines := []render.Line{{render.Text("policy: concurrency %d · this cluster's own ConfigMap: %s · its ledger: %s", c.Planned, own, budget)}}
 	if !c.Acknowledged {
-		p.Lines(render.Waiting.With("the cluster has not acknowledged the newest plan yet"))
+		lines = append(lines, render.Waiting.With("the cluster has not acknowledged the newest plan yet"))
 	}
 	if t := c.Transfers; t != nil {
-		p.Line(render.Text("share of the fleet's budget: granted %d · held %d · wanted %d", t.Granted, t.Held, t.Wanted))
+		lines = append(lines, render.Line{render.Text("share of the fleet's budget: granted %d · held %d · wanted %d", t.Granted, t.Held, t.Wanted)})
 		if t.Message != "" {
-			p.Line(render.Text("%s", t.Message))
+			lines = append(lines, render.Words(t.Message))
 		}
 	}
+	return lines
 }

@@ -35,7 +35,7 @@ var clusterKind = kind[Cluster]{
 	name: "Cluster", noun: "cluster",
 	columns: []render.Column{
 		{Title: "CLUSTER", Elastic: true, Min: 10}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "SLOTS", Right: true, Drop: 2}, {Title: "QUEUED", Right: true, Drop: 1},
-		{Title: "READY", Right: true, Drop: 1}, {Title: "FAILED", Right: true}, {Title: "REPORT", Right: true, Drop: 3}, {Title: "POLICY", Wide: true}, {Title: "MESSAGE", Wide: true},
+		{Title: "READY", Right: true, Drop: 1}, {Title: "FAILED", Right: true}, {Title: "REPORT", Right: true, Drop: 3, Age: true}, {Title: "POLICY", Wide: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Cluster) int{
 		"failed": descending(func(c Cluster) *int32 { return c.Failed }),
@@ -118,7 +118,7 @@ var rolloutKind = kind[Rollout]{
 	name: "Rollout", noun: "rollout",
 	columns: []render.Column{
 		{Title: "ROLLOUT", Elastic: true, Min: 10}, {Title: "VERSION", Drop: 1}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "WAVE", Drop: 3}, {Title: "DONE", Right: true},
-		{Title: "FAILED", Right: true, Drop: 2}, {Title: "DEFERRED", Right: true, Drop: 3}, {Title: "AGE", Right: true, Drop: 4}, {Title: "MESSAGE", Wide: true},
+		{Title: "FAILED", Right: true, Drop: 2}, {Title: "DEFERRED", Right: true, Drop: 3}, {Title: "AGE", Right: true, Drop: 4, Age: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Rollout) int{
 		"failed": descending(func(r Rollout) *int32 { return r.Failed }),
@@ -189,7 +189,7 @@ var sourceKind = kind[Source]{
 	name: "Source", noun: "image",
 	columns: []render.Column{
 		{Title: "SOURCE", Elastic: true, Min: 14}, {Title: "CLUSTERS", Right: true}, {Title: "READY", Right: true, Drop: 2}, {Title: "FAILED", Right: true, Drop: 1},
-		{Title: "MACHINES", Right: true, Drop: 3}, {Title: "BYTES", Right: true, Drop: 4}, {Title: "UNUSED", Right: true, Drop: 5}, {Title: "UNKNOWN", Right: true, Wide: true},
+		{Title: "MACHINES", Right: true, Drop: 3}, {Title: "BYTES", Right: true, Drop: 4}, {Title: "UNUSED", Right: true, Drop: 5, Age: true}, {Title: "UNKNOWN", Right: true, Wide: true},
 	},
 	keys: map[string]func(a, b Source) int{
 		"failed":   descending(func(s Source) *int { return &s.Failed }),

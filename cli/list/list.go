@@ -41,6 +41,8 @@ type row interface {
 type kind[T row] struct {
 	name, noun string
 	columns    []render.Column
+	// keyColumns are how many of them say which row it is; 0: the first.
+	keyColumns int
 	// keys to sort by, beside name; the first row is the one that a person looks for.
 	keys map[string]func(a, b T) int
 }
@@ -135,6 +137,30 @@ func (l *List[T]) Names() []string {
 		names[i] = l.Items[i].reference()
 	}
 	return names
+}
+
+// WatchItems are the rows, without ages. Numbers have the titles of their columns.
+func (l *List[T]) WatchItems() []render.Item {
+	items := make([]render.Item, len(l.Items))
+	for i := range l.Items {
+		var key string
+		var states []render.Line
+		for n, cell := range l.Items[i].cells(l.now) {
+			column, text := &l.kind.columns[n], cell.Text()
+			switch {
+			case n < max(1, l.kind.keyColumns):
+				key = strings.TrimSpace(key + " " + text)
+				continue
+			case column.Age, text == "":
+				continue
+			case column.Right:
+				cell = append(render.Words(strings.ToLower(column.Title)+" "), cell...)
+			}
+			states = append(states, cell)
+		}
+		items[i] = render.Item{Key: key, State: render.Join(states, "  ")}
+	}
+	return items
 }
 
 // Draw draws the screen.

@@ -15,6 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/list"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 )
 
@@ -224,4 +225,27 @@ func TestLimitBoundsMemory(t *testing.T) {
 	all.Finish()
 	assert.Equal(t, all.Items[:50], rows.Items)
 	runtime.KeepAlive(rows)
+}
+
+// A watch prints a line for what changes: an age that grows is no change.
+func TestWatchItems(t *testing.T) {
+	itemsAt := func(now time.Time, failed int32) (texts []string) {
+		rows, err := list.NewClusters(now, list.Query{})
+		require.NoError(t, err)
+		rows.Add(list.NewCluster(newMember("lab", func(m *v1alpha1.MemberCluster) { m.Status.Images.Failed = failed })))
+		for _, item := range rows.WatchItems() {
+			texts = append(texts, item.Print(render.Options{}))
+		}
+		return texts
+	}
+	assert.Equal(t, itemsAt(now, 5), itemsAt(now.Add(time.Hour), 5))
+	assert.NotEqual(t, itemsAt(now, 5), itemsAt(now, 6))
+	assert.Regexp(t, "^lab  ✗ Failing  slots .*  failed 5  .*5 failed images$", itemsAt(now, 5)[0])
+	images, err := list.NewImages(now, list.Query{})
+	require.NoError(t, err)
+	for _, cluster := range []string{"bergen", "oslo"} {
+		images.Add(list.NewReportedImage(cluster, &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "ubuntu-24", Phase: v1alpha1.PhaseSucceeded}, ""))
+	}
+	assert.Equal(t, "bergen vmdi-farm/ubuntu-24", images.WatchItems()[0].Key)
+	assert.Equal(t, "oslo vmdi-farm/ubuntu-24", images.WatchItems()[1].Key)
 }

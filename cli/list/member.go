@@ -29,7 +29,7 @@ type Image struct {
 }
 
 var imageKind = kind[Image]{
-	name: "Image", noun: "image",
+	name: "Image", noun: "image", keyColumns: 2,
 	columns: []render.Column{
 		{Title: "CLUSTER", Elastic: true, Min: 8}, {Title: "IMAGE", Elastic: true, Min: 14}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "MACHINES", Right: true, Drop: 2}, {Title: "BYTES", Right: true, Drop: 1},
 		{Title: "ATTEMPTS", Right: true, Drop: 3}, {Title: "SOURCE", Wide: true}, {Title: "MESSAGE", Wide: true},
@@ -112,7 +112,7 @@ type Machine struct {
 var machineKind = kind[Machine]{
 	name: "Machine", noun: "machine",
 	columns: []render.Column{
-		{Title: "MACHINE", Elastic: true, Min: 14}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "IMAGE", Elastic: true, Min: 10, Drop: 1}, {Title: "AGE", Right: true, Drop: 2}, {Title: "MESSAGE", Wide: true},
+		{Title: "MACHINE", Elastic: true, Min: 14}, {Title: "STATE", Elastic: true, Min: 8}, {Title: "IMAGE", Elastic: true, Min: 10, Drop: 1}, {Title: "AGE", Right: true, Drop: 2, Age: true}, {Title: "MESSAGE", Wide: true},
 	},
 	keys: map[string]func(a, b Machine) int{"age": oldestFirst(func(m Machine) *metav1.Time { return &m.CreatedAt })},
 }

@@ -47,6 +47,17 @@ func Dim(format string, args ...any) Span {
 // Words is a line of one plain text.
 func Words(text string) Line { return Line{{Text: text}} }
 
+// Join puts lines into one.
+func Join(lines []Line, separator string) (joined Line) {
+	for i, line := range lines {
+		if i > 0 {
+			joined = append(joined, Span{Text: separator})
+		}
+		joined = append(joined, line...)
+	}
+	return joined
+}
+
 // Cells are lines of one plain text each.
 func Cells(texts ...string) []Line {
 	lines := make([]Line, len(texts))
@@ -167,6 +178,9 @@ func (s Span) text(o Options) string {
 
 // toASCII replaces what the screens themselves use; names and messages stay as they are.
 var toASCII = strings.NewReplacer("…", "...", "→", "->", "·", "-", "–", "-", "≤", "<=", "≥", ">=", "×", "x", "▲", "^", "▼", "v", "←", "<-")
+
+// Text returns a line as it is, without style.
+func (l Line) Text() string { return l.text(Options{}) }
 
 func (l Line) text(o Options) string {
 	var b strings.Builder

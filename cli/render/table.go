@@ -14,6 +14,8 @@ type Column struct {
 	Wide bool
 	// Drop: left out where the terminal is too narrow, the highest first; 0 never.
 	Drop int
+	// Age: it changes as time passes, which is no change to who watches.
+	Age bool
 	// Elastic: cut where the terminal is too narrow and nothing is left to drop. Other
 	// columns are never cut.
 	Elastic bool

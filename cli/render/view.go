@@ -29,6 +29,23 @@ func NewEnvelope(kind string) Envelope { return Envelope{APIVersion: APIVersion,
 // View is the answer of a verb: JSON by its tags, a screen by Draw.
 type View interface{ Draw(*Page) }
 
+// Item is one of what a View is about, for a watch that prints a line when it changes: what it is, which is
+// no other's, and how it is, without times that pass.
+type Item struct {
+	Key   string
+	State Line
+}
+
+// Print returns the line of an item.
+func (i Item) Print(options Options) string {
+	options.Width = 0
+	line := i.State
+	if i.Key != "" {
+		line = append(Line{Bold("%s", i.Key), Text("  ")}, i.State...)
+	}
+	return strings.TrimRight(terminal{options}.paintLine(line), " ")
+}
+
 // Named is a View that -o name can print: kind/name, one a line.
 type Named interface{ Names() []string }
 

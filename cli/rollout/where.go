@@ -176,6 +176,20 @@ func (w *Where) Names() []string {
 	return names
 }
 
+// WatchItems are the clusters.
+func (w *Where) WatchItems() []render.Item {
+	items := make([]render.Item, len(w.Clusters))
+	for i := range w.Clusters {
+		c := &w.Clusters[i]
+		var states []render.Line
+		for _, version := range w.Versions {
+			states = append(states, append(render.Words(version+" "), c.cell(version, slices.Contains(w.NotRead, version))...))
+		}
+		items[i] = render.Item{Key: c.Cluster, State: render.Join(append(states, c.notes()...), "  ")}
+	}
+	return items
+}
+
 // Draw draws clusters × versions, the newest first, and what each cluster is to have where that is
 // not the same for all, or with -o wide. Of one cluster, it draws each field.
 func (w *Where) Draw(p *render.Page) {
@@ -194,11 +208,8 @@ func (w *Where) Draw(p *render.Page) {
 		if c.Effective != nil && (w.isUnlike || p.Wide) {
 			t.AddNote(render.Text("%s", c.describeEffective()))
 		}
-		if c.Unknown != "" {
-			t.AddNote(render.Unknown.With("%s", c.Unknown)...)
-		}
-		if c.Effective != nil && c.Effective.Waits != "" {
-			t.AddNote(render.Attention.With("it cannot begin: %s", c.Effective.Waits)...)
+		for _, note := range c.notes() {
+			t.AddNote(note...)
 		}
 	}
 	if len(w.Clusters) == 1 && w.Clusters[0].Effective != nil && (w.isUnlike || p.Wide) {
@@ -207,6 +218,17 @@ func (w *Where) Draw(p *render.Page) {
 	for _, note := range w.Notes {
 		p.Lines(render.Attention.With("%s", note))
 	}
+}
+
+// notes say what is not known of a cluster, and why it cannot begin.
+func (c *WhereCluster) notes() (lines []render.Line) {
+	if c.Unknown != "" {
+		lines = append(lines, render.Unknown.With("%s", c.Unknown))
+	}
+	if c.Effective != nil && c.Effective.Waits != "" {
+		lines = append(lines, render.Attention.With("it cannot begin: %s", c.Effective.Waits))
+	}
+	return lines
 }
 
 // describeEffective says the source, the storage class and which overrides they and other fields are

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -19,6 +20,8 @@ func (st *Status) Draw(p *render.Page) {
 	if st.Command != "" {
 		p.Line(render.Text("No cluster has joined yet. Let one join:"))
 		p.Command(st.Command)
+	} else if len(st.Only) > 0 {
+		st.drawListed(p)
 	} else {
 		p.Line(st.clusterLine()...)
 		if st.leavesOutNames() {
@@ -34,7 +37,7 @@ func (st *Status) Draw(p *render.Page) {
 	if st.PolicyUnread {
 		p.Line(render.Text("  The hub has not read the policy yet."))
 	}
-	if st.Command == "" {
+	if st.Command == "" && len(st.Only) == 0 {
 		st.drawSlots(p)
 	}
 	st.drawRollouts(p)
@@ -50,8 +53,71 @@ func (st *Status) Draw(p *render.Page) {
 	}
 }
 
+// verbs of what is listed.
+var verbs = map[string]string{"failing": "fails", "unknown": "is unknown"}
+
+// drawListed draws the clusters that are listed, and says how many others are not well.
+func (st *Status) drawListed(p *render.Page) {
+	if failing, unknown := st.countClusters(); failing+unknown == 0 {
+		p.Lines(append(render.Words("  "), render.Done.With("no cluster %s", st.listedVerb())...))
+	} else {
+		t := p.Table(render.Column{Title: "CLUSTER", Elastic: true, Min: 10}, render.Column{Title: "STATE"}, render.Column{Title: "SINCE", Right: true, Drop: 1}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 2}).Indent(2)
+		n := 0
+		for _, group := range st.clusterGroups() {
+			for _, c := range group.clusters {
+				if n++; n > maxRollouts && !st.namesAll {
+					continue
+				}
+				since := "-"
+				if c.Since != nil {
+					since = render.Age(st.now, c.Since.Time)
+				}
+				t.Row(render.Words(c.Name), group.sign.With("%s", group.word), render.Words(since), render.Words(c.Message))
+			}
+		}
+		if n > maxRollouts && !st.namesAll {
+			t.AddNote(render.Dim("… and more: -v names all of them"))
+		}
+	}
+	if n := st.FailingNotListed; n > 0 {
+		p.Lines(append(render.Words("  "), render.Failed.With("%s not well: --failing lists them", render.Count(n, "cluster"))...))
+	}
+	if n := st.UnknownNotListed; n > 0 {
+		p.Lines(append(render.Words("  "), render.Unknown.With("%s unknown: --unknown lists them", render.Count(n, "cluster"))...))
+	}
+}
+
+func (st *Status) listedVerb() string {
+	words := make([]string, len(st.Only))
+	for i, only := range st.Only {
+		words[i] = verbs[only]
+	}
+	return strings.Join(words, " or ")
+}
+
+// listedSummary names what is listed: which clusters they are may change where their number does not.
+func (st *Status) listedSummary() string {
+	var parts []string
+	for _, group := range st.clusterGroups() {
+		names := make([]string, len(group.clusters))
+		for i, c := range group.clusters {
+			names[i] = c.Name
+		}
+		if len(names) > 0 {
+			parts = append(parts, group.word+": "+strings.Join(names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"no cluster " + st.listedVerb()}
+	}
+	return fmt.Sprintf("FLEET %s: %s; %s, %s failed", st.Hub, strings.Join(parts, "; "), render.Count(len(st.Rollouts), "rollout"), render.Count(st.FailedTotal, "image"))
+}
+
 // Summary is the line of a change.
 func (st *Status) Summary() string {
+	if len(st.Only) > 0 {
+		return st.listedSummary()
+	}
 	held := 0
 	for _, r := range st.Rollouts {
 		if r.rank() == rankHeld {

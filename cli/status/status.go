@@ -33,6 +33,8 @@ type Snapshot struct {
 	// NamesAll: the screen names all clusters, rollouts and failed images.
 	NamesAll bool
 	Unread   string
+	// Failing and Unknown: those clusters, rollouts and images alone are listed.
+	Failing, Unknown bool
 }
 
 // Status is the answer of kubectl ot status.
@@ -42,6 +44,11 @@ type Status struct {
 	Hub        string      `json:"hub"`
 	// Clusters by how they are; each is counted once.
 	Clusters Clusters `json:"clusters"`
+	// Only says what of clusters, rollouts and images is listed: failing, unknown; all where it is absent.
+	// The clusters of the other kind are counted.
+	Only             []string `json:"only,omitempty"`
+	FailingNotListed int      `json:"failingNotListed,omitempty"`
+	UnknownNotListed int      `json:"unknownNotListed,omitempty"`
 	// Slots of the fleet, or of all clusters that report.
 	Slots Slots `json:"slots"`
 	// Sources are the groups of sources; absent where the read API could not be asked.
@@ -68,6 +75,8 @@ type Status struct {
 	now time.Time
 	// namesAll: the screen leaves nothing out.
 	namesAll bool
+	// isWrong and isUnknown are about all clusters and rollouts, listed or not.
+	isWrong, isUnknown bool
 }
 
 // Clusters counts clusters, and names those that are not well.
@@ -86,6 +95,8 @@ type Cluster struct {
 	Name    string       `json:"name"`
 	Since   *metav1.Time `json:"since,omitempty"`
 	Message string       `json:"message,omitempty"`
+
+	failed int32 // images
 }
 
 // Slots are imports at a time.
@@ -175,16 +186,20 @@ func New(s Snapshot) *Status {
 	if s.Summary != nil {
 		st.addSummary(s.Summary, s.Selected)
 	}
+	st.judge()
+	if s.Failing || s.Unknown {
+		st.listOnly(s.Failing, s.Unknown)
+	}
 	return st
 }
 
 func (st *Status) addMember(m *v1alpha1.MemberCluster) {
 	st.Clusters.Total++
-	c := Cluster{Name: m.Name}
+	failed := m.Status.CountFailedImages()
+	c := Cluster{Name: m.Name, failed: failed}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		c.Message, c.Since = ready.Message, &ready.LastTransitionTime
 	}
-	failed := m.Status.CountFailedImages()
 	if m.Status.Images != nil && m.Status.SilentSince == nil {
 		st.Slots.Queued += m.Status.Images.Queued
 	}
@@ -309,13 +324,58 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 	}
 }
 
-// ExitCode is No where something is wrong, Unknown where clusters or the policy are.
+// judge records what the exit code goes by.
+func (st *Status) judge() {
+	isStalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.rank() == rankFailed })
+	failing, unknown := st.countClusters()
+	st.isWrong = st.FailedTotal > 0 || isStalled || st.PolicyProblem != "" || failing > 0
+	st.isUnknown = st.PolicyUnread || unknown > 0
+}
+
+// countClusters counts those that fail and those that are unknown.
+func (st *Status) countClusters() (failing, unknown int) {
+	return len(st.Clusters.Failing) + len(st.Clusters.NotReady) + len(st.Clusters.Quarantined), len(st.Clusters.Silent) + len(st.Clusters.Unknown)
+}
+
+// listOnly drops what neither fails nor is unknown, as it is asked for. An unknown cluster whose images
+// failed fails, too.
+func (st *Status) listOnly(failing, unknown bool) {
+	allFailing, allUnknown := st.countClusters()
+	c := &st.Clusters
+	if failing {
+		st.Only = append(st.Only, "failing")
+	} else {
+		c.NotReady, c.Failing, c.Quarantined = nil, nil, nil
+	}
+	if unknown {
+		st.Only = append(st.Only, "unknown")
+	} else {
+		mayBeWell := func(c Cluster) bool { return c.failed == 0 }
+		c.Silent, c.Unknown = slices.DeleteFunc(c.Silent, mayBeWell), slices.DeleteFunc(c.Unknown, mayBeWell)
+	}
+	listedFailing, listedUnknown := st.countClusters()
+	st.FailingNotListed, st.UnknownNotListed = allFailing-listedFailing, allUnknown-listedUnknown
+	listed := map[string]bool{}
+	st.FailedTotal = 0
+	for _, group := range st.clusterGroups() {
+		for _, c := range group.clusters {
+			listed[c.Name] = true
+			st.FailedTotal += c.failed
+		}
+	}
+	st.Failed = slices.DeleteFunc(st.Failed, func(f FailedImage) bool { return !listed[f.Cluster] })
+	st.Rollouts = slices.DeleteFunc(st.Rollouts, func(r Rollout) bool {
+		return !(failing && r.rank() == rankFailed || unknown && r.Clusters.Deferred > 0)
+	})
+	st.RolloutsDone, st.Prunable = 0, nil
+}
+
+// ExitCode is No where something is wrong, Unknown where clusters or the policy are: listed or not.
 func (st *Status) ExitCode(allowUnknown bool) exit.Code {
-	stalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.Stalled || r.Phase == v1alpha1.RolloutFailed })
 	switch {
-	case st.FailedTotal > 0, stalled, st.PolicyProblem != "", len(st.Clusters.Failing)+len(st.Clusters.NotReady)+len(st.Clusters.Quarantined) > 0:
+	case st.isWrong:
 		return exit.No
-	case (st.PolicyUnread || len(st.Clusters.Silent)+len(st.Clusters.Unknown) > 0) && !allowUnknown:
+	case st.isUnknown && !allowUnknown:
 		return exit.Unknown
 	default:
 		return exit.Yes

@@ -89,6 +89,13 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "burning", now, status.New(burning))
 	burning.Summary.Transfers.Fleet = readapi.TransferBudget{Limit: ptr.To[int64](20), Used: 8, Held: ptr.To[int64](12), Reserved: ptr.To[int64](1)}
 	rendertest.Golden(t, "fleet-limit", now, status.New(burning))
+	for name, only := range map[string]struct{ failing, unknown bool }{"only-failing": {failing: true}, "only-unknown": {unknown: true}, "only-both": {true, true}} {
+		listed := burning
+		listed.Failing, listed.Unknown = only.failing, only.unknown
+		st := status.New(listed)
+		rendertest.Golden(t, name, now, st)
+		assert.Equal(t, exit.No, st.ExitCode(true), "what is listed does not change it")
+	}
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))
@@ -110,6 +117,12 @@ func TestScreens(t *testing.T) {
 		well.Members = append(well.Members, member(fmt.Sprintf("edge-%d", i), silent))
 	}
 	rendertest.Golden(t, "many-names", now, status.New(well))
+	none := well
+	none.Failing = true
+	st := status.New(none)
+	rendertest.Golden(t, "only-failing-none", now, st)
+	assert.Equal(t, exit.Unknown, st.ExitCode(false), "a cluster of which nothing is known may fail")
+	assert.Equal(t, "FLEET eu-prod: no cluster fails; 0 rollouts, 0 images failed", st.Summary())
 	well.NamesAll = true
 	rendertest.Golden(t, "all-names", now, status.New(well))
 }
@@ -164,6 +177,28 @@ func TestExitCode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images, Summary: test.summary})
 			assert.Equal(t, test.wantCode, st.ExitCode(test.allowUnknown))
+		})
+	}
+}
+
+// A silent cluster whose images failed both fails and is unknown.
+func TestListedClusters(t *testing.T) {
+	both := member("edge-3", func(m *v1alpha1.MemberCluster) { silent(m); failing(m) })
+	members := []v1alpha1.MemberCluster{member("bergen", nil), member("edge-7", silent), member("lab", failing), both}
+	for name, test := range map[string]struct {
+		failing, unknown bool
+		want             string
+		wantNotListed    [2]int
+	}{
+		"all":     {want: "FLEET : 1 of 4 clusters ready, 1 failing, 2 silent, 4 of 6 slots of the clusters used, 2 taken in the fleet's budget, 8 queued, 0 of 0 rollouts done, 0 held, 2 images failed"},
+		"failing": {failing: true, want: "FLEET : failing: lab; silent: edge-3; 0 rollouts, 2 images failed", wantNotListed: [2]int{0, 1}},
+		"unknown": {unknown: true, want: "FLEET : silent: edge-3, edge-7; 0 rollouts, 1 image failed", wantNotListed: [2]int{1, 0}},
+		"both":    {failing: true, unknown: true, want: "FLEET : failing: lab; silent: edge-3, edge-7; 0 rollouts, 2 images failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := status.New(status.Snapshot{Now: now, Members: members, Failing: test.failing, Unknown: test.unknown})
+			assert.Equal(t, test.want, st.Summary())
+			assert.Equal(t, test.wantNotListed, [2]int{st.FailingNotListed, st.UnknownNotListed})
 		})
 	}
 }

@@ -120,6 +120,35 @@ func (t *Tree) Names() []string {
 	return all
 }
 
+// WatchItems are the nodes that are drawn and have a state. Those that are alike are one item: how many
+// they are changes.
+func (t *Tree) WatchItems() (items []render.Item) {
+	var walk func(n *Node, above string, depth int)
+	walk = func(n *Node, above string, depth int) {
+		label, ageless := t.label(n), *n
+		ageless.Since = nil
+		state, key := t.state(&ageless), above+label.Text()
+		if n.Count > 0 {
+			key = strings.TrimSpace(fmt.Sprintf("%s%ss %s", above, n.Noun, n.Words))
+			state = append(append(slices.Clone(label), render.Text("  ")), state...)
+		}
+		if len(state) > 0 {
+			items = append(items, render.Item{Key: key, State: state})
+		}
+		if t.depth > 0 && depth >= t.depth {
+			return
+		}
+		if depth > 1 {
+			above = key + " / "
+		}
+		for _, c := range n.Children {
+			walk(c, above, depth+1)
+		}
+	}
+	walk(t.Root, "", 1)
+	return items
+}
+
 // Draw draws the screen.
 func (t *Tree) Draw(p *render.Page) {
 	p.Tree(t.draw(t.Root, 1))

@@ -23,7 +23,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 // Golden compares the screens of a view with testdata/<name>.golden: at 120, 80 and 40
-// columns, the last in ASCII, and as Markdown. It also checks that no line is wider than its
+// columns, the last in ASCII, as Markdown, and the lines of a watch. It also checks that no line is wider than its
 // terminal (but commands to copy, which are never cut), and that every number on the screen
 // is in the JSON, given what the clock says.
 func Golden(t *testing.T, name string, now time.Time, view render.View) {
@@ -38,6 +38,15 @@ func Golden(t *testing.T, name string, now time.Time, view render.View) {
 	view.Draw(page)
 	fmt.Fprintf(&all, "--- markdown\n%s", render.Markdown(page, render.Completion{}))
 	CheckNumbers(t, now, view)
+	if v, ok := view.(interface{ WatchItems() []render.Item }); ok {
+		all.WriteString("--- watched\n")
+		keys := map[string]bool{}
+		for _, item := range v.WatchItems() {
+			assert.False(t, keys[item.Key], "two items %q", item.Key)
+			keys[item.Key] = true
+			all.WriteString(item.Print(render.Options{}) + "\n")
+		}
+	}
 
 	path := filepath.Join("testdata", name+".golden")
 	if *rewrite {

@@ -73,7 +73,7 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if slices.ContainsFunc(o.Pods, describesOtherContainer) && dv.Status.Phase != cdiv1.Failed {
 		return v1alpha1.Failure{}, false
 	}
-	if running.Reason == cdiReasonOOMKilled && running.Message == "" {
+	if running.Reason == cdiReasonOOMKilled {
 		running.Message = outOfMemoryMessage
 	}
 	throttled := running.Reason == cdiReasonPullFailed && strings.Contains(running.Message, pullThrottled)
@@ -113,30 +113,68 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if t != nil && t.ExitCode != 0 {
-				switch {
-				case t.Message == "":
-					return fmt.Sprintf("importer ended with exit code %d (%s)", t.ExitCode, t.Reason), true
-				case slices.Contains(startFailures, t.Reason):
-					return fmt.Sprintf("the node cannot start the importer (%s): %s", t.Reason, t.Message), true
-				}
-				return t.Message, true
+				return describeTermination(pod, t), true
 			}
 		}
 	}
-	if pod.Status.Phase != corev1.PodFailed {
+	switch {
+	case pod.Status.Phase != corev1.PodFailed:
 		return "", false
+	case describeDisruption(pod) != "":
+		return describeDisruption(pod), true
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
 			return fmt.Sprintf("importer Pod failed: container %s ended with exit code %d (%s)", c.Name, t.ExitCode, t.Reason), true
 		}
 	}
-	return strings.TrimSpace("importer Pod failed " + pod.Status.Reason + " " + pod.Status.Message), true
+	return strings.TrimSpace("importer Pod failed " + pod.Status.Message), true
 }
+
+// describeTermination says why a container of CDI has ended, first by what Kubernetes itself knows:
+// where an importer was killed and has left no message, kubelets put the end of its log in place of
+// one (terminationMessagePolicy FallbackToLogsOnError).
+func describeTermination(pod *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason == cdiReasonOOMKilled:
+		return outOfMemoryMessage
+	case describeDisruption(pod) != "":
+		return describeDisruption(pod)
+	case t.Message == "":
+		return fmt.Sprintf("importer ended with exit code %d (%s)", t.ExitCode, t.Reason)
+	case slices.Contains(startFailures, t.Reason):
+		return fmt.Sprintf("the node cannot start the importer (%s): %s", t.Reason, t.Message)
+	}
+	return t.Message
+}
+
+// describeDisruption says why Kubernetes has ended a Pod, as for an eviction or a drain; empty for one
+// that has ended by itself.
+func describeDisruption(pod *corev1.Pod) string {
+	reason, message := pod.Status.Reason, pod.Status.Message
+	for _, c := range pod.Status.Conditions {
+		if reason == "" && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			reason, message = c.Reason, c.Message
+		}
+	}
+	if reason == "" {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintf("the importer was ended by Kubernetes (%s): %s", reason, message), ": ")
+}
+
+// importerLog matches a line of an importer's log. No message of its own has one.
+var importerLog = regexp.MustCompile(`(?m)^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.go:\d+\] `)
+
+// quoteLogEnd returns the end of a log for a message.
+func quoteLogEnd(log string) string { return quote(log[max(0, len(log)-maxLogEndBytes):]) }
 
 // classifyFailure gives an importer's message a reason.
 func classifyFailure(message string) v1alpha1.Failure {
 	message = v1alpha1.Truncate(message, maxClassifiedBytes)
+	if importerLog.MatchString(message) {
+		return v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: "the importer ended without a message, as when its node is drained or fails; its log ends with: " + quoteLogEnd(message)}
+	}
 	failure := v1alpha1.Failure{Reason: v1alpha1.ReasonImportFailed, Message: quote(message)}
 	if failure.Message == "" {
 		failure.Message = "the importer failed and gave no reason"

@@ -12,6 +12,7 @@ import (
 const (
 	// maxQuotedBytes bounds a text from outside in a message of the agent.
 	maxQuotedBytes        = 512
+	maxLogEndBytes        = 256  // of an importer's log
 	maxClassifiedBytes    = 8192 // of a message that is matched against patterns
 	maxFailureBytes       = 1024 // of Failure.message
 	maxPruneMessageBytes  = 512  // of PruneStatus.message

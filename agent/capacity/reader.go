@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync"
@@ -18,7 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// +kubebuilder:rbac:groups=storage.k8s.io,resources=csistoragecapacities,verbs=list
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csistoragecapacities;csidrivers,verbs=list
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list
 // +kubebuilder:rbac:groups="",resources=limitranges,verbs=list
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=cdiconfigs,verbs=get
@@ -56,7 +58,11 @@ type clusterStorage struct {
 	Quotas       map[string][]corev1.ResourceQuota         // by namespace
 	LimitRanges  map[string][]corev1.LimitRange            // by namespace
 	Profiles     map[string]*cdiv1.StorageProfile          // by StorageClass
-	ScratchClass string
+	Provisioners map[string]string                         // by StorageClass
+	CSIDrivers   map[string]bool                           // by provisioner
+	// ScratchClass is nil where CDI's configuration is unknown, and empty where CDI takes the
+	// StorageClass of the disk.
+	ScratchClass *string
 	Overhead     cdiv1.FilesystemOverhead
 }
 
@@ -71,8 +77,10 @@ func (r *Reader) AvailabilityFor(ctx context.Context, namespace, class string, m
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readIfOlder(ctx, maxAge)
+	provisioner, known := r.current.Provisioners[class]
 	return Availability{
-		Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace], ScratchClass: r.current.ScratchClass,
+		Capacities: r.current.Capacities[class], Quotas: r.current.Quotas[namespace],
+		ScratchClass: ScratchClassFor(r.current.ScratchClass, class), UsesPopulator: known && r.current.CSIDrivers[provisioner],
 		Profile: r.current.Profiles[class], LimitRanges: r.current.LimitRanges[namespace], FilesystemOverhead: overheadFor(r.current.Overhead, class),
 	}
 }
@@ -125,9 +133,26 @@ func (r *Reader) readIfOlder(ctx context.Context, maxAge time.Duration) {
 			next.Profiles[item.Name] = profile
 		}
 	}
+	var classes storagev1.StorageClassList
+	if r.tryRead(ctx, "StorageClass", func() error { return r.apiReader.List(ctx, &classes, fromServerCache) }) {
+		next.Provisioners = map[string]string{}
+		for i := range classes.Items {
+			next.Provisioners[classes.Items[i].Name] = classes.Items[i].Provisioner
+		}
+	}
+	var drivers storagev1.CSIDriverList
+	if r.tryRead(ctx, "CSIDriver", func() error { return r.apiReader.List(ctx, &drivers, fromServerCache) }) {
+		next.CSIDrivers = map[string]bool{}
+		for i := range drivers.Items {
+			next.CSIDrivers[drivers.Items[i].Name] = true
+		}
+	}
 	config := &cdiv1.CDIConfig{}
 	if r.tryRead(ctx, "CDIConfig", func() error { return r.apiReader.Get(ctx, types.NamespacedName{Name: cdiConfigName}, config) }) {
-		next.ScratchClass, next.Overhead = config.Status.ScratchSpaceStorageClass, cdiv1.FilesystemOverhead{}
+		next.ScratchClass, next.Overhead = nil, cdiv1.FilesystemOverhead{}
+		if config.Name != "" { // it was read
+			next.ScratchClass = &config.Status.ScratchSpaceStorageClass
+		}
 		if config.Status.FilesystemOverhead != nil {
 			next.Overhead = *config.Status.FilesystemOverhead
 		}
@@ -154,6 +179,16 @@ func (r *Reader) tryRead(ctx context.Context, kind string, read func() error) bo
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to read available storage; not checking images against it", "kind", kind)
 	}
 	return apierrors.IsForbidden(err)
+}
+
+// ScratchClassFor returns the StorageClass of the scratch space of a disk in class; empty for
+// unknown. configured is that of CDI's configuration, nil where it is unknown. CDI 1.65 takes the
+// class of the disk where none is configured (GetScratchPvcStorageClass of pkg/controller).
+func ScratchClassFor(configured *string, class string) string {
+	if configured == nil {
+		return ""
+	}
+	return cmp.Or(*configured, class)
 }
 
 // overheadFor returns the share that CDI adds to disks in a StorageClass; 0 for unknown.

@@ -42,6 +42,9 @@ func newCountingClient(t *testing.T) *countingClient {
 		&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{
 			ScratchSpaceStorageClass: "slow", FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: "0.06", StorageClass: map[string]cdiv1.Percent{"slow": "0"}},
 		}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "fast.example.com"},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: "slow.example.com"},
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "fast.example.com"}},
 		&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "limits"}},
 		&cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{annotationMinimumSize: "4Gi", "other": "dropped"}}},
 	).WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -62,6 +65,7 @@ func TestReadersShareOneRead(t *testing.T) {
 		require.Len(t, got.Capacities, 1)
 		require.Len(t, got.Quotas, 1)
 		require.Equal(t, "slow", got.ScratchClass)
+		require.True(t, got.UsesPopulator)
 		require.Len(t, got.LimitRanges, 1)
 		require.NotNil(t, got.Profile)
 		require.Equal(t, map[string]string{annotationMinimumSize: "4Gi"}, got.Profile.Annotations)
@@ -71,9 +75,11 @@ func TestReadersShareOneRead(t *testing.T) {
 	assert.Empty(t, slow.LimitRanges)
 	assert.Nil(t, slow.Profile)
 	assert.Zero(t, slow.FilesystemOverhead)
+	assert.False(t, slow.UsesPopulator, "its provisioner is no CSI driver")
+	assert.False(t, r.AvailabilityFor(t.Context(), "farm", "", MaxAgeWhileWaiting).UsesPopulator)
 	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Capacities)
 	assert.Empty(t, r.AvailabilityFor(t.Context(), "farm", "other", MaxAgeWhileWaiting).Quotas)
-	assert.Equal(t, 4, c.listCalls, "one list of each kind")
+	assert.Equal(t, 6, c.listCalls, "one list of each kind")
 }
 
 func TestVersionChangesWithStorage(t *testing.T) {
@@ -84,6 +90,22 @@ func TestVersionChangesWithStorage(t *testing.T) {
 	assert.Equal(t, first, r.Version(t.Context(), now), "nothing has changed")
 	require.NoError(t, c.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "another"}}))
 	assert.NotEqual(t, first, r.Version(t.Context(), now))
+}
+
+// Without a class in its configuration, CDI takes that of the disk; without a configuration that
+// was read, nothing is known.
+func TestScratchClassByDefault(t *testing.T) {
+	c := newCountingClient(t)
+	config := &cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(config), config))
+	config.Status.ScratchSpaceStorageClass = ""
+	require.NoError(t, c.Update(t.Context(), config))
+	r := NewReader(c)
+	assert.Equal(t, "fast", r.AvailabilityFor(t.Context(), "lab", "fast", 0).ScratchClass)
+	assert.Equal(t, "slow", r.AvailabilityFor(t.Context(), "lab", "slow", 0).ScratchClass)
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "lab", "", 0).ScratchClass)
+	require.NoError(t, c.Delete(t.Context(), config))
+	assert.Empty(t, r.AvailabilityFor(t.Context(), "lab", "fast", 0).ScratchClass)
 }
 
 func TestUnreadableKindsAreUnknown(t *testing.T) {

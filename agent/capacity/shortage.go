@@ -24,6 +24,9 @@ type Availability struct {
 	Quotas []corev1.ResourceQuota
 	// ScratchClass is the StorageClass of CDI's scratch space; empty for unknown.
 	ScratchClass string
+	// UsesPopulator: CDI fills a claim of its own, prime-…, which becomes the volume of the
+	// image's claim. Both exist during the import, with one volume.
+	UsesPopulator bool
 	// Profile is CDI's StorageProfile of the image's StorageClass; nil for unknown.
 	Profile *cdiv1.StorageProfile
 	// LimitRanges of the image's namespace.
@@ -62,13 +65,15 @@ type demand struct {
 	scratch int64
 	// scratchInSameClass: disk and scratch space have the same StorageClass.
 	scratchInSameClass bool
+	// populated: for quotas, the disk has another claim of its size meanwhile.
+	populated bool
 }
 
 // computeDemand relies on CDI 1.65: each HTTP import, and each from a registry whose image no node
 // pulls, has scratch space as large as the disk (requiresScratchSpace). Those from S3 and GCS have it
 // for some formats, which is unknown before the import.
 func computeDemand(spec *v1alpha1.VMDiskImageSpec, class string, available Availability) demand {
-	need, scratchClass := demand{disk: max(spec.DiskSize.Value(), minimumClaimSize(available.Profile))}, available.ScratchClass
+	need, scratchClass := demand{disk: max(spec.DiskSize.Value(), minimumClaimSize(available.Profile)), populated: available.UsesPopulator}, available.ScratchClass
 	if spec.SourceType == v1alpha1.SourceHTTP || spec.SourceType == v1alpha1.SourceRegistry && spec.PullMethod != v1alpha1.PullNode {
 		need.scratch = need.disk
 		need.scratchInSameClass = scratchClass != "" && scratchClass == class
@@ -76,19 +81,37 @@ func computeDemand(spec *v1alpha1.VMDiskImageSpec, class string, available Avail
 	return need
 }
 
-func (n demand) countClaims() int64 {
-	if n.scratch > 0 {
-		return 2
+// volumeBytes is the size of the volumes in the StorageClass of the disk.
+func (n demand) volumeBytes() int64 {
+	if n.scratchInSameClass {
+		return n.disk + n.scratch
 	}
-	return 1
+	return n.disk
 }
 
-// inStorageClass is the part of the demand in the StorageClass of the disk.
-func (n demand) inStorageClass() (bytes, claims int64) {
-	if n.scratchInSameClass {
-		return n.disk + n.scratch, n.countClaims()
+// diskClaims are the claims of the disk, which all have its StorageClass.
+func (n demand) diskClaims() (bytes, claims int64) {
+	if n.populated {
+		return 2 * n.disk, 2
 	}
 	return n.disk, 1
+}
+
+// allClaims are the claims of disk and scratch space.
+func (n demand) allClaims() (bytes, claims int64) {
+	bytes, claims = n.diskClaims()
+	if n.scratch > 0 {
+		return bytes + n.scratch, claims + 1
+	}
+	return bytes, claims
+}
+
+// claimsInStorageClass are the claims in the StorageClass of the disk.
+func (n demand) claimsInStorageClass() (bytes, claims int64) {
+	if n.scratchInSameClass {
+		return n.allClaims()
+	}
+	return n.diskClaims()
 }
 
 // findCapacityShortage looks for one topology segment with enough capacity: the
@@ -109,8 +132,7 @@ func findCapacityShortage(need demand, class string, capacities []storagev1.CSIS
 		if c.Capacity != nil {
 			total = c.Capacity.Value()
 		}
-		bytes, _ := need.inStorageClass()
-		if need.disk <= volume && bytes <= total {
+		if need.disk <= volume && need.volumeBytes() <= total {
 			return nil
 		}
 		known = true
@@ -153,15 +175,16 @@ func findQuotaShortage(need demand, class string, quota *corev1.ResourceQuota) *
 	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
 		return nil
 	}
-	bytes, claims := need.inStorageClass()
+	bytes, claims := need.claimsInStorageClass()
+	allBytes, allClaims := need.allClaims()
 	for _, limit := range []struct {
 		name   corev1.ResourceName
 		needed int64
 		format func(int64) string
 	}{
-		{corev1.ResourceRequestsStorage, need.disk + need.scratch, formatSize},
+		{corev1.ResourceRequestsStorage, allBytes, formatSize},
 		{corev1.ResourceName(class + classQuotaInfix + string(corev1.ResourceRequestsStorage)), bytes, formatSize},
-		{corev1.ResourcePersistentVolumeClaims, need.countClaims(), formatCount},
+		{corev1.ResourcePersistentVolumeClaims, allClaims, formatCount},
 		{corev1.ResourceName(class + classQuotaInfix + string(corev1.ResourcePersistentVolumeClaims)), claims, formatCount},
 	} {
 		hard, limited := quota.Status.Hard[limit.name]
@@ -170,7 +193,7 @@ func findQuotaShortage(need demand, class string, quota *corev1.ResourceQuota) *
 		}
 		if left := remainingQuota(hard, quota.Status.Used[limit.name]); limit.needed > left {
 			return newShortage("needs %s of %s%s, and ResourceQuota %s/%s has %s left of %s: raise it, or delete unused objects of the namespace",
-				limit.format(limit.needed), limit.name, need.scratchSuffix(), quota.Namespace, quota.Name, limit.format(left), limit.format(hard.Value()))
+				limit.format(limit.needed), limit.name, need.extraClaims(), quota.Namespace, quota.Name, limit.format(left), limit.format(hard.Value()))
 		}
 	}
 	return nil
@@ -181,11 +204,18 @@ func remainingQuota(hard, used resource.Quantity) int64 {
 	return max(0, hard.Value())
 }
 
-func (n demand) scratchSuffix() string {
-	if n.scratch == 0 {
+// extraClaims says what is counted besides the disk.
+func (n demand) extraClaims() string {
+	switch {
+	case n.scratch > 0 && n.populated:
+		return ", with the scratch space of its import and a claim that CDI fills first"
+	case n.scratch > 0:
+		return ", with the scratch space of its import"
+	case n.populated:
+		return ", with a claim that CDI fills first"
+	default:
 		return ""
 	}
-	return ", with the scratch space of its import"
 }
 
 func newShortage(format string, args ...any) *image.Blocker {

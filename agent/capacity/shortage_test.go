@@ -62,6 +62,9 @@ func TestFindBlocker(t *testing.T) {
 		return capacity.Availability{Capacities: c, ScratchClass: "csi"}
 	}
 	quotas := func(q ...corev1.ResourceQuota) capacity.Availability { return capacity.Availability{Quotas: q} }
+	populated := func(q ...corev1.ResourceQuota) capacity.Availability {
+		return capacity.Availability{Quotas: q, ScratchClass: "csi", UsesPopulator: true}
+	}
 	other := capacitySegment("1Gi", "1Gi")
 	other.StorageClassName = "other"
 	unreachable := capacitySegment("1Gi", "1Gi")
@@ -118,6 +121,14 @@ func TestFindBlocker(t *testing.T) {
 		{"a quota of the class, scratch space in another class", http(), "csi", quotas(newQuota(csiStorageQuota, "0", "10Gi")), ""},
 		{"a quota of the class, scratch space in the same class", http(), "csi", capacity.Availability{Quotas: []corev1.ResourceQuota{newQuota(csiStorageQuota, "0", "10Gi")}, ScratchClass: "csi"}, "needs 20Gi of " + csiStorageQuota},
 		{"claims of the class", http(), "csi", quotas(newQuota(csiClaimsQuota, "3", "3")), "needs 1 of " + csiClaimsQuota},
+		{"three claims", http(), "csi", populated(newQuota("requests.storage", "0", "30Gi", "persistentvolumeclaims", "0", "3", csiStorageQuota, "0", "30Gi", csiClaimsQuota, "0", "3")), ""},
+		{"room for two of three claims", http(), "csi", populated(newQuota("requests.storage", "0", "25Gi", "persistentvolumeclaims", "0", "2")), "needs 30Gi of requests.storage, with the scratch space of its import and a claim that CDI fills first, and ResourceQuota ns/quota has 25Gi left"},
+		{"two of three claims", http(), "csi", populated(newQuota("persistentvolumeclaims", "0", "2")), "needs 3 of persistentvolumeclaims"},
+		{"room for two of three claims of the class", http(), "csi", populated(newQuota(csiStorageQuota, "0", "29Gi")), "needs 30Gi of " + csiStorageQuota},
+		{"two of three claims of the class", http(), "csi", populated(newQuota(csiClaimsQuota, "0", "2")), "needs 3 of " + csiClaimsQuota},
+		{"scratch space beside the class", http(), "csi", capacity.Availability{Quotas: []corev1.ResourceQuota{newQuota(csiStorageQuota, "0", "20Gi", csiClaimsQuota, "0", "2")}, ScratchClass: "other", UsesPopulator: true}, ""},
+		{"one of two claims", blank(), "csi", populated(newQuota("requests.storage", "0", "19Gi")), "needs 20Gi of requests.storage, with a claim that CDI fills first, and"},
+		{"the filled claim has the same volume", http(), "csi", capacity.Availability{Capacities: []storagev1.CSIStorageCapacity{capacitySegment("", "20Gi")}, ScratchClass: "csi", UsesPopulator: true}, ""},
 		{"a quota of another class", http(), "other", quotas(newQuota(csiStorageQuota, "0", "1Gi")), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -150,7 +161,7 @@ func TestMoreCapacityNeverCausesShortage(t *testing.T) {
 		}
 		image := builder.Obj()
 		image.Spec.DiskSize = *resource.NewQuantity(rapid.Int64Range(1, 20).Draw(t, "disk")<<30, resource.BinarySI)
-		available := capacity.Availability{ScratchClass: rapid.SampledFrom([]string{"", "csi", "other"}).Draw(t, "scratch")}
+		available := capacity.Availability{ScratchClass: rapid.SampledFrom([]string{"", "csi", "other"}).Draw(t, "scratch"), UsesPopulator: rapid.Bool().Draw(t, "populated")}
 		for range rapid.IntRange(0, 3).Draw(t, "segments") {
 			available.Capacities = append(available.Capacities, storagev1.CSIStorageCapacity{
 				StorageClassName: "csi", NodeTopology: &metav1.LabelSelector{}, MaximumVolumeSize: size("volume"), Capacity: size("total"),

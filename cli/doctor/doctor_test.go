@@ -201,6 +201,13 @@ var memberCases = []testCase{
 	{"csi-capacity", "published", unchanged, Pass, "fits"},
 	{"csi-capacity", "not published", func(s *Snapshot) { s.Capacities = nil }, Warn, "fails late"},
 	{"csi-capacity", "an image does not fit", func(s *Snapshot) { s.Capacities[0].Capacity = ptr.To(resource.MustParse("10Gi")) }, Fail, "needs a volume of 24Gi"},
+	{"csi-capacity", "scratch space does not fit", func(s *Snapshot) { s.Capacities[0].Capacity = ptr.To(resource.MustParse("47Gi")) }, Fail, "as much scratch space"},
+	{"csi-capacity", "scratch space by CDI's default does not fit", func(s *Snapshot) {
+		s.CDIConfig.ScratchClass, s.Capacities[0].Capacity = "", ptr.To(resource.MustParse("47Gi"))
+	}, Fail, "as much scratch space"},
+	{"csi-capacity", "a node pulls the image, without scratch space", func(s *Snapshot) {
+		s.Capacities[0].Capacity, s.Images[0].SourceType, s.Images[0].PullMethod = ptr.To(resource.MustParse("47Gi")), v1alpha1.SourceRegistry, v1alpha1.PullNode
+	}, Pass, "fits"},
 	{"csi-capacity", "it is there already", func(s *Snapshot) {
 		s.Capacities[0].Capacity, s.Images[0].Imported = ptr.To(resource.MustParse("10Gi")), true
 	}, Pass, "fits"},

@@ -184,6 +184,7 @@ type Image struct {
 	Namespace     string              `json:"namespace"`
 	Name          string              `json:"name"`
 	SourceType    v1alpha1.SourceType `json:"sourceType"`
+	PullMethod    v1alpha1.PullMethod `json:"pullMethod,omitempty"`
 	URL           string              `json:"url,omitempty"` // redacted
 	StorageClass  string              `json:"storageClass,omitempty"`
 	SnapshotClass string              `json:"snapshotClass,omitempty"`

@@ -221,13 +221,13 @@ func (e *examiner) nameSnapshotClasses(class string) string {
 
 // capacities judges whether the room of a class is known, and whether waiting images fit.
 func (e *examiner) capacities() {
-	scratch := ""
+	var scratch *string
 	if e.CDIConfig != nil {
-		scratch = e.CDIConfig.ScratchClass
+		scratch = &e.CDIConfig.ScratchClass
 	}
 	for _, name := range e.existingClasses() {
 		subject := "StorageClass " + name
-		available := capacity.Availability{ScratchClass: scratch}
+		available := capacity.Availability{ScratchClass: capacity.ScratchClassFor(scratch, name)}
 		for i := range e.Capacities {
 			if e.Capacities[i].StorageClassName == name && e.Capacities[i].NodeTopology != nil {
 				available.Capacities = append(available.Capacities, e.Capacities[i])
@@ -243,7 +243,7 @@ func (e *examiner) capacities() {
 			if img.Imported || e.classOf(img) != name {
 				continue
 			}
-			spec := &v1alpha1.VMDiskImage{Spec: v1alpha1.VMDiskImageSpec{SourceType: img.SourceType, DiskSize: img.DiskSize}}
+			spec := &v1alpha1.VMDiskImage{Spec: v1alpha1.VMDiskImageSpec{SourceType: img.SourceType, PullMethod: img.PullMethod, DiskSize: img.DiskSize}}
 			if blocker := capacity.FindBlocker(spec, name, available); blocker != nil {
 				tooLarge++
 				e.addFail(subject, "image "+img.key()+" "+blocker.Message, "room for it", "")

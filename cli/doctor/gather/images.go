@@ -30,7 +30,7 @@ func (r *reader) readImages(ctx context.Context) {
 // addImage keeps what the checks need, and the Secrets that the image names.
 func (r *reader) addImage(namespace, name string, spec *v1alpha1.VMDiskImageSpec, imported bool) {
 	r.snapshot.Images = append(r.snapshot.Images, doctor.Image{
-		Namespace: namespace, Name: name, SourceType: spec.SourceType, URL: v1alpha1.RedactURL(spec.URL), Imported: imported,
+		Namespace: namespace, Name: name, SourceType: spec.SourceType, PullMethod: spec.PullMethod, URL: v1alpha1.RedactURL(spec.URL), Imported: imported,
 		StorageClass: spec.StorageClass, SnapshotClass: spec.SnapshotClass, DiskSize: spec.DiskSize,
 	})
 	usedBy := "image " + namespace + "/" + name

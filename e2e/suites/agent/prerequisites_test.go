@@ -294,7 +294,7 @@ func TestStorageCapacityIsRespected(t *testing.T) {
 	assert.Equal(t, 1, history().Attempts(large.UID))
 }
 
-// TestQuotaCapacityIsRespected does the same with quotas, of which an HTTP import uses twice
+// TestQuotaCapacityIsRespected does the same with quotas, of which an HTTP import uses thrice
 // the disk. Each run takes its share of the quotas.
 func TestQuotaCapacityIsRespected(t *testing.T) {
 	type quotaCase struct {
@@ -303,8 +303,8 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 		want     string
 	}
 	for _, tt := range testenv.SweepShare([]quotaCase{
-		{corev1.ResourceRequestsStorage, "1Gi", "20Gi", "needs 2Gi of requests.storage, with the scratch space of its import"},
-		{corev1.ResourcePersistentVolumeClaims, "1", "20", "needs 2 of persistentvolumeclaims"},
+		{corev1.ResourceRequestsStorage, "2Gi", "20Gi", "needs 3Gi of requests.storage, with the scratch space of its import and a claim that CDI fills first"},
+		{corev1.ResourcePersistentVolumeClaims, "2", "20", "needs 3 of persistentvolumeclaims"},
 		{"sim-csi.storageclass.storage.k8s.io/requests.storage", "500Mi", "20Gi", "of sim-csi.storageclass.storage.k8s.io/requests.storage"},
 	}) {
 		t.Run(string(tt.name), func(t *testing.T) {

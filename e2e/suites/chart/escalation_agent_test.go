@@ -96,7 +96,7 @@ var readableByAgent = map[string]string{
 	"virtualmachines.kubevirt.io": "machines, whose Secrets are by reference", "network-attachment-definitions.k8s.cni.cncf.io": "whether a network exists",
 	"volumesnapshots.snapshot.storage.k8s.io": "snapshots", "volumesnapshotclasses.snapshot.storage.k8s.io": "classes",
 	"servicecidrs.networking.k8s.io": "which addresses are the cluster's own",
-	"storageclasses.storage.k8s.io":  "classes", "csistoragecapacities.storage.k8s.io": "room for an image",
+	"storageclasses.storage.k8s.io":  "classes", "csistoragecapacities.storage.k8s.io": "room for an image", "csidrivers.storage.k8s.io": "which claims CDI fills first",
 	"mutatingadmissionpolicies.admissionregistration.k8s.io": "a policy by name", "mutatingadmissionpolicybindings.admissionregistration.k8s.io": "a policy by name",
 }
 

@@ -77,7 +77,7 @@ var (
 		{"pelotech.ot", "vmdiskimages", "get list watch create patch delete", "", ""},
 		{"snapshot.storage.k8s.io", "volumesnapshotclasses", "get", "", ""},
 		{"snapshot.storage.k8s.io", "volumesnapshots", "get list watch create delete", "", ""},
-		{"storage.k8s.io", "csistoragecapacities", "list", "", ""},
+		{"storage.k8s.io", "csidrivers csistoragecapacities", "list", "", ""},
 		{"storage.k8s.io", "storageclasses", "get list watch", "", ""},
 
 		{"", "events", "create patch", agentNamespace, ""},

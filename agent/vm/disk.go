@@ -147,7 +147,10 @@ func (d *diskDecider) setRequested(dv *cdiv1.DataVolume) {
 	}
 	d.requested = true
 	d.volume = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Progress: v1alpha1.SanitizeText(string(dv.Status.Progress), maxStateBytes)}
-	d.setProgress(d.cloningState(dv))
+	state := d.cloningState(dv)
+	if d.late = state.phase == v1alpha1.MachineProvisioning && d.awaitsStart(dv); !d.late {
+		d.setProgress(state)
+	}
 }
 
 // setProgress sets the state of a requested disk: what needs a person blocks at once.

@@ -43,6 +43,8 @@ type diskDecider struct {
 	lostMessage string
 	// requested: the disk exists or is being cloned.
 	requested bool
+	// late: the disk awaits a start, and holds nothing up.
+	late bool
 	// progress of a requested disk that is not complete; nil for none.
 	progress *machineState
 	// imageState describes the image, whatever the blocker is.

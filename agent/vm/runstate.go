@@ -57,7 +57,7 @@ func (d *decider) runState() machineState {
 	case status == "Stopped" && (run == "Always" || (!d.hasRunUnder(run) && (run == "Once" || run == string(rerunOnFailure)))):
 		return provisioningState(v1alpha1.ReasonStarting, "the machine is about to be started"+suffix(": ", findings.Describe(diagnosis.Unknown)))
 	case status == "Stopped":
-		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run) + suffix("; ", findings.Describe(diagnosis.Unknown))}
+		return machineState{v1alpha1.MachineReady, v1alpha1.ReasonStopped, fmt.Sprintf("the machine is stopped (runStrategy %s)", run) + d.lateTexts() + suffix("; ", findings.Describe(diagnosis.Unknown))}
 	case status == "":
 		return provisioningState(v1alpha1.ReasonStarting, "KubeVirt has not processed its VirtualMachine yet"+suffix(": ", findings.Describe(diagnosis.Unknown)))
 	}

@@ -143,6 +143,8 @@ func (d *decider) reportRootDiskReady() {
 		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), d.root().lostMessage)
 	case disk != nil && disk.Ready:
 		d.setCondition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
+	case d.root().late:
+		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonCloningRootDisk), d.root().lateText())
 	case disk != nil:
 		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonCloningRootDisk), "the root disk is being cloned")
 	default:
@@ -163,6 +165,8 @@ func (d *decider) reportDisksReady() {
 			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonDataDiskLost), disk.lostMessage)
 		case disk.volume == nil || (!disk.requested && !disk.isOwned() && !disk.volume.Ready):
 			d.setCondition(v1alpha1.ConditionDisksReady, false, v1alpha1.ReasonNotCreated, fmt.Sprintf("there is no disk %s yet", disk.name))
+		case disk.late:
+			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonPreparingDataDisk), disk.lateText())
 		case !disk.volume.Ready:
 			d.setCondition(v1alpha1.ConditionDisksReady, false, string(v1alpha1.ReasonPreparingDataDisk), fmt.Sprintf("disk %s is being %s", disk.name, disk.doneWord()))
 		default:

@@ -353,8 +353,11 @@ func (w *world) checkStatus(v vm.View, d vm.Decision) {
 		require.True(t, holds(v1alpha1.ConditionImageAcquired))
 		return
 	}
-	require.True(t, holds(v1alpha1.ConditionRootDiskReady) && holds(v1alpha1.ConditionMachineCreated))
-	require.Equal(t, len(v.VM.Spec.Disks) > 0, holds(v1alpha1.ConditionDisksReady))
+	require.True(t, holds(v1alpha1.ConditionMachineCreated))
+	late := awaitingStart(v)
+	require.Equal(t, !late[""], holds(v1alpha1.ConditionRootDiskReady))
+	require.Equal(t, len(v.VM.Spec.Disks) > 0 && !slices.ContainsFunc(v.VM.Spec.Disks, func(disk v1alpha1.Disk) bool { return late[disk.Name] }), holds(v1alpha1.ConditionDisksReady))
+	require.True(t, len(late) == 0 || st.Reason == v1alpha1.ReasonStopped)
 	require.True(t, v.KubeVirtVM != nil && v.KubeVirtVM.GetLabels()[v1alpha1.LabelMachineUID] == string(v.VM.UID) && v.KubeVirtVM.GetDeletionTimestamp() == nil)
 }
 

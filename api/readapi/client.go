@@ -63,7 +63,7 @@ func NewClient(baseURL string, sender *http.Client) (*Client, error) {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery+u.Fragment != "":
 		return nil, fmt.Errorf("%q is not the URL of a read API: give one such as https://ot-hub.example.com", shown)
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+	case u.Scheme == "http" && !IsLoopback(u.Hostname()):
 		return nil, fmt.Errorf("%q would send your credential in plain text: give a URL with https", shown)
 	}
 	direct := *sender
@@ -71,7 +71,8 @@ func NewClient(baseURL string, sender *http.Client) (*Client, error) {
 	return &Client{BaseURL: strings.TrimRight(baseURL, "/"), HTTP: &direct}, nil
 }
 
-func isLoopback(host string) bool {
+// IsLoopback reports whether what is sent to a host stays on this machine.
+func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

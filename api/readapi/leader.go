@@ -114,6 +114,8 @@ const (
 var (
 	// ErrNoLeader: no replica is elected at the moment.
 	ErrNoLeader = errors.New("no replica of the hub is elected")
+	// ErrNoReplica: no hub runs in the namespace, and none has.
+	ErrNoReplica = errors.New("no replica of a hub has a Lease (" + LeasePrefix + "*)")
 	// ErrNoAddress: the elected replica does not say where it serves.
 	ErrNoAddress = errors.New("the elected replica of the hub publishes no address (--advertise-address)")
 	// ErrSeveralAddresses: callers' credentials go to the address in the Lease. Creating another Lease must not
@@ -163,6 +165,9 @@ func (e *LeaderLocator) listLeases(ctx context.Context) (ReplicaAddress, error) 
 		return ReplicaAddress{}, fmt.Errorf("finding the elected replica of the hub: %w", err)
 	}
 	replicas, holder := Replicas(leases.Items)
+	if holder == "" && len(replicas) == 0 {
+		return ReplicaAddress{}, ErrNoReplica
+	}
 	if holder == "" {
 		return ReplicaAddress{}, ErrNoLeader
 	}

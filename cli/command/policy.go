@@ -227,6 +227,9 @@ func (e *environment) askBlastRadius(ctx context.Context, hub *connect.Cluster, 
 		answer, err = api.BlastRadius(ctx, string(text), maxRows)
 		return err
 	})
+	if isRefusal(err) {
+		return nil, fmt.Sprintf("The hub does not say how long images would wait: %v", err), nil
+	}
 	return answer, unread, err
 }
 

@@ -207,7 +207,7 @@ func (e *environment) newPruneStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return e.showOrWatch(ctx, e.watching, timeout, func(ctx context.Context) (watchState, error) {
+		return e.showOrWatchWithin(ctx, e.watching, timeout, func(ctx context.Context) (watchState, error) {
 			if len(args) == 0 {
 				view, err := e.gatherPrunes(ctx, hub)
 				return watchState{view: view}, err

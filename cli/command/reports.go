@@ -56,6 +56,9 @@ func (e *environment) gatherWhere(ctx context.Context, hub *connect.Cluster, whe
 		fill = fillWhereByName
 	}
 	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error { return fill(ctx, api, where, img) })
+	if errors.Is(err, readapi.ErrNotFound) {
+		unread, err = notSeenYet, nil
+	}
 	if err == nil && unread == "" && isUnlike {
 		return nil
 	}

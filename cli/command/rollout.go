@@ -82,7 +82,7 @@ func (e *environment) showRollout(ctx context.Context, name string, watching boo
 	if err != nil {
 		return err
 	}
-	return e.showOrWatch(ctx, watching, e.timeout, e.pollRollout(hub, name))
+	return e.showOrWatchWithin(ctx, watching, e.timeout, e.pollRollout(hub, name))
 }
 
 func (e *environment) newHistoryCommand() *cobra.Command {

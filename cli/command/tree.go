@@ -108,6 +108,9 @@ func (e *environment) gatherRolloutTree(ctx context.Context, hub *connect.Cluste
 		}
 		return nil
 	})
+	if errors.Is(err, readapi.ErrNotFound) {
+		unread, err = notSeenYet, nil
+	}
 	return s, unread, err
 }
 

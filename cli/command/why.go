@@ -53,7 +53,7 @@ still waits; 4 a person has to act; 5 it is not known.`,
 		addDuration(sub.Flags(), timeout, "timeout", noTimeout, "with -w, how long to watch; exit code 3 after it. Default: until it is ready or failed")
 		addNeed(sub, "watch", "timeout")
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
-			return e.showOrWatch(ctx, e.watching, *timeout, func(ctx context.Context) (watchState, error) {
+			return e.showOrWatchWithin(ctx, e.watching, *timeout, func(ctx context.Context) (watchState, error) {
 				a, err := of.explain(ctx, args[0])
 				if err != nil {
 					return watchState{}, err

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/cli/connect"
 )
 
@@ -125,4 +135,38 @@ func TestReadAPIKnowsNoImpersonation(t *testing.T) {
 	_, err = f.OpenReadAPI(t.Context(), hub)
 	require.ErrorIs(t, err, connect.ErrNoReadAPI)
 	require.ErrorContains(t, err, "--as")
+}
+
+// TestNamespacesWithoutAHub: where no hub runs, nothing is said of rights.
+func TestNamespacesWithoutAHub(t *testing.T) {
+	f := connect.NewFlags()
+	f.HubNamespace = "nope"
+	hub := &connect.Cluster{Context: "bergen", Config: &rest.Config{BearerToken: "token"}, Client: fake.NewClientBuilder().WithScheme(connect.Scheme).Build()}
+	_, err := f.OpenReadAPI(t.Context(), hub)
+	require.ErrorIs(t, err, connect.ErrNoReadAPI)
+	require.ErrorContains(t, err, "context bergen, namespace nope: no replica of a hub has a Lease (ot-hub-replica-*): name the hub's context with --hub, its namespace with --hub-namespace")
+	require.NotContains(t, err.Error(), "not open to you")
+
+	hub.Client = fake.NewClientBuilder().WithScheme(connect.Scheme).WithInterceptorFuncs(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "", nil)
+	}}).Build()
+	_, err = f.OpenReadAPI(t.Context(), hub)
+	require.ErrorContains(t, err, "not open to you: context bergen:")
+}
+
+// TestReplicaOfThisMachineIsReachedDirectly: there no kubelet forwards ports, by whichever name the API
+// server is reached.
+func TestReplicaOfThisMachineIsReachedDirectly(t *testing.T) {
+	for _, server := range []string{"https://127.0.0.1:1", "https://localhost:1", "https://[::1]:1"} {
+		address := readapi.NewReplicaAddress("p", "127.0.0.1", "127.0.0.1:8081", "SHA256:x")
+		replica := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: readapi.LeasePrefix + "a", Annotations: address.Annotations()}}
+		election := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: readapi.ElectionLease}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("p")}}
+		f := connect.NewFlags()
+		f.HubNamespace = "ot-hub"
+		c := fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(replica, election).Build()
+		api, err := f.OpenReadAPI(t.Context(), &connect.Cluster{Config: &rest.Config{Host: server, BearerToken: "token"}, Client: c})
+		require.NoError(t, err, server)
+		require.Equal(t, "https://127.0.0.1:8081", api.URL)
+		api.Close()
+	}
 }

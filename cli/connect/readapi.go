@@ -12,6 +12,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -29,7 +30,7 @@ const readerAccount = "ot-hub-cli"
 
 // ErrNoReadAPI wraps every reason why the read API cannot be asked. Verbs that can do with
 // the hub's kinds go on, and say so.
-var ErrNoReadAPI = errors.New("the read API is not open to you")
+var ErrNoReadAPI = errors.New("the read API cannot be asked")
 
 // ReadAPI asks the hub's read API. Close ends a port-forward.
 type ReadAPI struct {
@@ -52,10 +53,14 @@ func newReadAPI(address string, transport http.RoundTripper, end func()) (*ReadA
 // used, since it strips credentials (kubernetes/kubernetes#38775).
 func (f *Flags) OpenReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error) {
 	api, err := f.openReadAPI(ctx, hub)
-	if err != nil {
+	switch {
+	case err == nil:
+		return api, nil
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return nil, fmt.Errorf("%w: it is not open to you: %w", ErrNoReadAPI, err)
+	default:
 		return nil, fmt.Errorf("%w: %w", ErrNoReadAPI, err)
 	}
-	return api, nil
 }
 
 func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error) {
@@ -71,6 +76,9 @@ func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error)
 	}
 	leader := readapi.LeaderLocator{Live: hub.Client, Namespace: f.HubNamespace}
 	to, err := leader.Locate(ctx)
+	if errors.Is(err, readapi.ErrNoReplica) {
+		return nil, fmt.Errorf("context %s, namespace %s: %w: name the hub's context with --hub, its namespace with --hub-namespace", orCurrent(hub.Context), f.HubNamespace, err)
+	}
 	if err != nil {
 		return nil, hub.Explain(err)
 	}
@@ -105,12 +113,7 @@ func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error)
 // command send a credential to a local port.
 func onSameMachine(replica *url.URL, apiServer string) bool {
 	server, err := url.Parse(apiServer)
-	return err == nil && isLoopback(replica.Hostname()) && isLoopback(server.Hostname())
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return err == nil && readapi.IsLoopback(replica.Hostname()) && readapi.IsLoopback(server.Hostname())
 }
 
 func openURL(address string, credential *rest.Config) (*ReadAPI, error) {

@@ -63,6 +63,8 @@ func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
 	switch {
 	case r.Spec.Schedule != "" && r.Status.LastReport != "":
 		return fmt.Errorf("PruneReport %s is a schedule: review its last report, %s", r.Name, r.Status.LastReport)
+	case r.Spec.Schedule != "" && r.Status.Message != "":
+		return fmt.Errorf("PruneReport %s is a schedule without a report yet: %s", r.Name, r.Status.Message)
 	case r.Spec.Schedule != "":
 		return fmt.Errorf("PruneReport %s is a schedule without a report yet", r.Name)
 	case r.Status.Phase == v1alpha1.PruneReportFailed:

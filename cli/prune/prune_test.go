@@ -79,7 +79,16 @@ func TestReviewScreens(t *testing.T) {
 	rendertest.Golden(t, "failed", now, prune.NewReport(now, newReport(func(r *v1alpha1.PruneReport) {
 		r.Status = v1alpha1.PruneReportStatus{Phase: v1alpha1.PruneReportFailed, Reason: v1alpha1.ReasonReportTooLarge, Message: "the report needs more than 250 pages: select fewer images"}
 	})))
+	rendertest.Golden(t, "schedule-invalid", now, prune.NewReport(now, newReport(invalidSchedule)))
 	rendertest.Golden(t, "complete", now, prune.NewReport(now, newReport(nil)))
+}
+
+func invalidSchedule(r *v1alpha1.PruneReport) {
+	r.Spec.Schedule = "x"
+	r.Status = v1alpha1.PruneReportStatus{
+		Phase: v1alpha1.PruneReportScheduled, Reason: v1alpha1.ReasonScheduleInvalid, Message: "spec.schedule is invalid: expected 5 fields. Until then no report is created",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}},
+	}
 }
 
 func TestAgesAreInOrder(t *testing.T) {
@@ -172,8 +181,9 @@ func TestCheckApprovable(t *testing.T) {
 		"failed": {change: func(r *v1alpha1.PruneReport) {
 			r.Status.Phase, r.Status.Message = v1alpha1.PruneReportFailed, "too large"
 		}, wantError: "failed: too large"},
-		"new schedule": {change: func(r *v1alpha1.PruneReport) { r.Spec.Schedule = "0 6 * * 1" }, wantError: "without a report yet"},
-		"schedule":     {change: func(r *v1alpha1.PruneReport) { r.Spec.Schedule, r.Status.LastReport = "0 6 * * 1", "spring-7" }, wantError: "its last report, spring-7"},
+		"invalid schedule": {change: invalidSchedule, wantError: "without a report yet: spec.schedule is invalid"},
+		"new schedule":     {change: func(r *v1alpha1.PruneReport) { r.Spec.Schedule = "0 6 * * 1" }, wantError: "without a report yet"},
+		"schedule":         {change: func(r *v1alpha1.PruneReport) { r.Spec.Schedule, r.Status.LastReport = "0 6 * * 1", "spring-7" }, wantError: "its last report, spring-7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := prune.CheckApprovable(newReport(test.change), test.digest)
@@ -204,6 +214,7 @@ func TestReportExitCode(t *testing.T) {
 		assert.Equal(t, test.wantEnded, v.Ended(), phase)
 	}
 	assert.Equal(t, exit.Yes, prune.NewReport(now, newReport(nil)).ExitCode(true))
+	assert.Equal(t, exit.No, prune.NewReport(now, newReport(invalidSchedule)).ExitCode(true))
 }
 
 func newPrune(change func(*v1alpha1.ImagePrune)) *v1alpha1.ImagePrune {
@@ -237,6 +248,7 @@ func TestProgressScreens(t *testing.T) {
 	rendertest.Golden(t, "overview", now, prune.NewOverview(now, []v1alpha1.PruneReport{*newReport(nil)}, []v1alpha1.ImagePrune{*newPrune(nil), *newPrune(func(p *v1alpha1.ImagePrune) {
 		p.Name, p.Spec.Undo, p.Status.Phase = "winter", true, v1alpha1.ImagePruneUndone
 	})}))
+	rendertest.Golden(t, "overview-schedule-invalid", now, prune.NewOverview(now, []v1alpha1.PruneReport{*newReport(invalidSchedule)}, nil))
 	rendertest.Golden(t, "nothing", now, prune.NewOverview(now, nil, nil))
 }
 

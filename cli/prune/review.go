@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -42,11 +43,13 @@ type Review struct {
 
 // ReportSummary is what a PruneReport says of itself.
 type ReportSummary struct {
-	Report           string                    `json:"report"`
-	Schedule         string                    `json:"schedule,omitempty"`
-	Phase            v1alpha1.PruneReportPhase `json:"phase,omitempty"`
-	Reason           string                    `json:"reason,omitempty"`
-	Message          string                    `json:"message,omitempty"`
+	Report   string                    `json:"report"`
+	Schedule string                    `json:"schedule,omitempty"`
+	Phase    v1alpha1.PruneReportPhase `json:"phase,omitempty"`
+	Reason   string                    `json:"reason,omitempty"`
+	Message  string                    `json:"message,omitempty"`
+	// Stalled: somebody has to correct something, as a schedule that is invalid.
+	Stalled          bool                      `json:"stalled,omitempty"`
 	Digest           string                    `json:"digest,omitempty"`
 	CompletedAt      *metav1.Time              `json:"completedAt,omitempty"`
 	NextScheduleTime *metav1.Time              `json:"nextScheduleTime,omitempty"`
@@ -62,6 +65,7 @@ func newSummary(r *v1alpha1.PruneReport) ReportSummary {
 	st := &r.Status
 	return ReportSummary{
 		Report: r.Name, Schedule: r.Spec.Schedule, Phase: st.Phase, Reason: st.Reason, Message: st.Message, Digest: st.Digest,
+		Stalled:     meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled),
 		CompletedAt: st.CompletedAt, NextScheduleTime: st.NextScheduleTime, Clusters: st.Clusters, UnknownClusters: st.UnknownClusters,
 		Candidates: st.Candidates, Others: st.Others, Kept: st.Kept, Orphans: st.Orphans,
 	}
@@ -118,7 +122,7 @@ func approveCommand(report, digest string, spec *v1alpha1.ImagePruneSpec) string
 // ExitCode of a report: Unknown where clusters did not answer.
 func (v *Review) ExitCode(allowUnknown bool) exit.Code {
 	switch {
-	case v.Phase == v1alpha1.PruneReportFailed:
+	case v.hasFailed():
 		return exit.No
 	case v.Phase == v1alpha1.PruneReportScheduled:
 		return exit.Yes
@@ -130,6 +134,9 @@ func (v *Review) ExitCode(allowUnknown bool) exit.Code {
 		return exit.Yes
 	}
 }
+
+// hasFailed reports whether no report comes of it before somebody corrects something.
+func (s *ReportSummary) hasFailed() bool { return s.Phase == v1alpha1.PruneReportFailed || s.Stalled }
 
 // ParseBy parses --by.
 func ParseBy(text string) (readapi.PruneBy, error) {

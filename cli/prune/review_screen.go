@@ -46,6 +46,9 @@ func (v *Review) Draw(p *render.Page) {
 
 func (s *ReportSummary) headline(now time.Time) render.Line {
 	line := render.Line{render.Bold("REPORT %s", s.Report), render.Text(" · ")}
+	if s.Stalled && s.Phase == v1alpha1.PruneReportScheduled {
+		return append(line, render.Failed.With("schedule %s, %s", s.Schedule, s.Reason)...)
+	}
 	switch s.Phase {
 	case v1alpha1.PruneReportComplete:
 		line = append(line, render.Done.With("complete")...)

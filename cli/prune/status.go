@@ -245,11 +245,12 @@ func (v *Overview) Draw(p *render.Page) {
 }
 
 func (s *ReportSummary) state() render.Line {
+	if s.hasFailed() {
+		return render.Failed.With("%s", s.Reason)
+	}
 	switch s.Phase {
 	case v1alpha1.PruneReportComplete:
 		return render.Done.With("%s", s.Phase)
-	case v1alpha1.PruneReportFailed:
-		return render.Failed.With("%s", s.Reason)
 	case v1alpha1.PruneReportScheduled:
 		return render.Waiting.With("%s", s.Schedule)
 	case "":

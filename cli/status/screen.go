@@ -42,6 +42,14 @@ func (st *Status) Draw(p *render.Page) {
 	}
 	st.drawRollouts(p)
 	st.drawFailed(p)
+	if len(st.Schedules) > 0 {
+		p.Gap()
+		t := p.Table(render.Column{Title: "PRUNE REPORTS", Elastic: true, Min: 14}, render.Column{Title: "STATE", Elastic: true, Min: 10}, render.Column{Title: "MESSAGE", Elastic: true, Min: 10, Drop: 1})
+		for _, s := range st.Schedules {
+			t.Row(render.Words(s.Name), render.Failed.With("%s", s.Reason), render.Words(s.Message))
+			t.Command(s.Command)
+		}
+	}
 	if c := st.Prunable; c != nil && c.Images > 0 {
 		p.Section("CAN GO", render.Text("%s, %s (report %s, %s ago%s)", render.Count(c.Images, "image"), render.Bytes(c.Bytes), c.Report,
 			render.Age(st.now, c.CompletedAt.Time), unknownClusters(c.Unknown)))

@@ -69,6 +69,8 @@ type Status struct {
 	FailedTotal int32 `json:"failedImagesTotal"`
 	// Prunable is of the newest complete PruneReport; absent if there is none.
 	Prunable *Prunable `json:"prunable,omitempty"`
+	// Schedules are the PruneReports that create no report until somebody corrects them.
+	Schedules []Schedule `json:"stalledSchedules,omitempty"`
 	// Command that shows how to begin; set while there is no cluster.
 	Command string `json:"command,omitempty"`
 
@@ -153,6 +155,14 @@ type FailedImage struct {
 	Command   string          `json:"command"`
 }
 
+// Schedule is a PruneReport that cannot create reports.
+type Schedule struct {
+	Name    string `json:"name"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Command string `json:"command"`
+}
+
 // Prunable is what a PruneReport says can go.
 type Prunable struct {
 	Report      string      `json:"report"`
@@ -181,7 +191,7 @@ func New(s Snapshot) *Status {
 			st.RolloutsDone++
 		}
 	}
-	st.addPrunable(s.Reports)
+	st.addReports(s.Reports)
 	st.Unread = s.Unread
 	if s.Summary != nil {
 		st.addSummary(s.Summary, s.Selected)
@@ -308,9 +318,13 @@ func (r *Rollout) rank() int {
 	}
 }
 
-func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
+func (st *Status) addReports(reports []v1alpha1.PruneReport) {
 	for i := range reports {
 		r := &reports[i]
+		command := shellword.FormatCommand("kubectl ot prune review %s", r.Name)
+		if r.Spec.Schedule != "" && meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionStalled) {
+			st.Schedules = append(st.Schedules, Schedule{Name: r.Name, Reason: r.Status.Reason, Message: r.Status.Message, Command: command})
+		}
 		if r.Status.CompletedAt == nil || r.Status.Digest == "" {
 			continue
 		}
@@ -319,7 +333,7 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 		}
 		st.Prunable = &Prunable{
 			Report: r.Name, Images: r.Status.Candidates.Count, Bytes: r.Status.Candidates.Bytes, Unknown: r.Status.Clusters.Unknown,
-			CompletedAt: *r.Status.CompletedAt, Command: shellword.FormatCommand("kubectl ot prune review %s", r.Name),
+			CompletedAt: *r.Status.CompletedAt, Command: command,
 		}
 	}
 }
@@ -328,7 +342,7 @@ func (st *Status) addPrunable(reports []v1alpha1.PruneReport) {
 func (st *Status) judge() {
 	isStalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.rank() == rankFailed })
 	failing, unknown := st.countClusters()
-	st.isWrong = st.FailedTotal > 0 || isStalled || st.PolicyProblem != "" || failing > 0
+	st.isWrong = st.FailedTotal > 0 || isStalled || len(st.Schedules) > 0 || st.PolicyProblem != "" || failing > 0
 	st.isUnknown = st.PolicyUnread || unknown > 0
 }
 
@@ -346,6 +360,7 @@ func (st *Status) listOnly(failing, unknown bool) {
 		st.Only = append(st.Only, "failing")
 	} else {
 		c.NotReady, c.Failing, c.Quarantined = nil, nil, nil
+		st.Schedules = nil
 	}
 	if unknown {
 		st.Only = append(st.Only, "unknown")

@@ -57,6 +57,11 @@ func rollout(name, version string, st v1alpha1.FleetDiskImageStatus) v1alpha1.Fl
 	return *image
 }
 
+var invalidSchedule = v1alpha1.PruneReport{ObjectMeta: metav1.ObjectMeta{Name: "nightly"}, Spec: v1alpha1.PruneReportSpec{Schedule: "x"}, Status: v1alpha1.PruneReportStatus{
+	Phase: v1alpha1.PruneReportScheduled, Reason: v1alpha1.ReasonScheduleInvalid, Message: "spec.schedule is invalid: expected 5 fields. Until then no report is created",
+	Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}},
+}}
+
 func TestScreens(t *testing.T) {
 	burning := status.Snapshot{
 		Now: now, Hub: "eu-prod",
@@ -109,6 +114,9 @@ func TestScreens(t *testing.T) {
 	rendertest.Golden(t, "contradicted", now, status.New(contradicted))
 	well := status.Snapshot{Now: now, Hub: "eu-prod", Members: []v1alpha1.MemberCluster{member("bergen", nil)}, Images: []v1alpha1.FleetDiskImage{rollout("done", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded})}}
 	rendertest.Golden(t, "well", now, status.New(well))
+	well.Reports = []v1alpha1.PruneReport{invalidSchedule}
+	rendertest.Golden(t, "invalid-schedule", now, status.New(well))
+	well.Reports = nil
 	for i := range 40 {
 		well.Images = append(well.Images, rollout(fmt.Sprintf("image-%d", i), "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing, Reason: v1alpha1.ReasonMaxConcurrency}))
 	}
@@ -148,6 +156,7 @@ func TestExitCode(t *testing.T) {
 	for name, test := range map[string]struct {
 		members      []v1alpha1.MemberCluster
 		images       []v1alpha1.FleetDiskImage
+		reports      []v1alpha1.PruneReport
 		summary      *readapi.Summary
 		allowUnknown bool
 		wantCode     exit.Code
@@ -172,10 +181,11 @@ func TestExitCode(t *testing.T) {
 		"silent, and allowed":              {members: []v1alpha1.MemberCluster{member("a", silent)}, allowUnknown: true},
 		"silent, and one failed":           {members: []v1alpha1.MemberCluster{member("a", silent), member("b", failing)}, wantCode: exit.No},
 		"rollout failed":                   {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed})}, wantCode: exit.No},
+		"schedule is invalid":              {reports: []v1alpha1.PruneReport{invalidSchedule}, wantCode: exit.No},
 		"rollout awaits a person":          {images: []v1alpha1.FleetDiskImage{rollout("a", "1", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images, Summary: test.summary})
+			st := status.New(status.Snapshot{Now: now, Members: test.members, Images: test.images, Reports: test.reports, Summary: test.summary})
 			assert.Equal(t, test.wantCode, st.ExitCode(test.allowUnknown))
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,6 +21,7 @@ import (
 	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/history"
 )
@@ -87,12 +87,7 @@ func redactUser(text string) string {
 // isPlainText reports whether what is sent can be read on the way.
 func (o Options) isPlainText() bool {
 	u, err := url.Parse(o.URL)
-	return err != nil || u.Scheme != "https" && !isLoopback(u.Hostname())
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return err != nil || u.Scheme != "https" && !readapi.IsLoopback(u.Hostname())
 }
 
 func (o Options) hasFile(name string) bool {

@@ -34,6 +34,8 @@ type BlastRadius struct {
 	Unmatched []string `json:"unmatched,omitempty"`
 	// UnknownKeys are keys that this hub does not know, and that have no effect.
 	UnknownKeys []string `json:"unknownKeys,omitempty"`
+	// Ineffective says which keys have no effect, and why.
+	Ineffective []string `json:"ineffective,omitempty"`
 	// HeldMembers have an own ConfigMap that leaves them less than the policy.
 	HeldMembers []string `json:"heldMembers,omitempty"`
 }

@@ -134,6 +134,9 @@ func (d *Diff) Draw(p *render.Page) {
 	for _, key := range d.UnknownKeys {
 		p.Lines(render.Attention.With("Key %s is unknown to this version, and has no effect", key))
 	}
+	for _, note := range d.Ineffective {
+		p.Lines(render.Attention.With("%s", note))
+	}
 	if d.ServerAnswer != "" {
 		p.Section("THE HUB SAYS")
 		for line := range strings.Lines(d.ServerAnswer) {

@@ -59,6 +59,8 @@ func TestDiffScreens(t *testing.T) {
 			Unread: "From the hub's kinds alone, without its read API: no rights"}, exit.No},
 		"windows": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "fleetConcurrency": "20", "windows": `
 - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 9, fleetConcurrency: 40}`}}, exit.No},
+		"ineffective": {fleetpolicy.DiffSnapshot{InForce: data{"concurrency": "3"}, Then: data{"concurrency": "3", "allowedNamespaces": "farm", "fleetGrantDuration": "1m",
+			"fleetSources": "- {name: a, hosts: [a.example.com], concurrency: 1}", "overrides": "- {cluster: bergen, safeConcurrency: 1}"}}, exit.Yes},
 		"first":    {fleetpolicy.DiffSnapshot{Then: data{"concurrency": "8"}}, exit.No},
 		"refused":  {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "three", "overrides": "- {cluster: x}"}}, exit.Unanswered},
 		"contrary": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "retryBackoffDuration": "1m", "overrides": "- {cluster: bergen, maxRetryBackoff: 1s}"}}, exit.Unanswered},
@@ -79,6 +81,7 @@ func TestShowScreens(t *testing.T) {
 	// The fleet's keys are shown with what is for the whole fleet: the concurrency of sources and of windows.
 	grouped := data{"concurrency": "3", "fleetConcurrency": "20", "fleetGrantDuration": "5m", "fleetSources": "- name: mirror\n  hosts: ['*.example.com']\n  concurrency: 4\n", "windows": "- {cron: \"0 22 * * *\", duration: 8h, concurrency: 9, fleetConcurrency: 40}"}
 	tight := data{"concurrency": "3", "safeConcurrency": "2", "fleetConcurrency": "2"} // the second member has joined since
+	idle := data{"concurrency": "3", "fleetSources": "- name: mirror\n  hosts: ['*.example.com']\n  concurrency: 4\n"}
 	edge := member("edge-1", data{"edge": "true"}, 1, 5)
 	edge.Status.Transfers = &v1alpha1.MemberTransfers{Granted: 1, Held: 1, Wanted: 1, Message: "it has what it wants"}
 	for name, tt := range map[string]struct {
@@ -91,6 +94,7 @@ func TestShowScreens(t *testing.T) {
 		"sources-cluster": {fleetpolicy.ShowSnapshot{Written: grouped, InForce: grouped, Member: &edge}, exit.Yes},
 		"binary":          {fleetpolicy.ShowSnapshot{Written: data{}, InForce: policy, Unreadable: apipolicy.BinaryErrors(map[string][]byte{"concurrency": {0xff}})}, exit.No},
 		"refused":         {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "x"}, InForce: policy}, exit.No},
+		"ineffective":     {fleetpolicy.ShowSnapshot{Written: idle, InForce: idle}, exit.Yes},
 		"contradicted":    {fleetpolicy.ShowSnapshot{Written: tight, InForce: tight}, exit.Yes},
 		"pending":         {fleetpolicy.ShowSnapshot{Written: data{"concurrency": "4"}, InForce: policy}, exit.No},
 		"missing":         {fleetpolicy.ShowSnapshot{InForce: policy}, exit.No},

@@ -46,6 +46,8 @@ type Show struct {
 	Problems []string `json:"problems,omitempty"`
 	// Contradictions are what of it, although in force, is not valid for the members that there are.
 	Contradictions []string `json:"contradictions,omitempty"`
+	// Ineffective says which keys of it have no effect, and why.
+	Ineffective []string `json:"ineffective,omitempty"`
 	// Keys of the policy in force, with all defaults.
 	Keys []Key `json:"keys"`
 	// Overrides are where a cluster's policy comes from, for the fleet: by source, how many
@@ -90,6 +92,7 @@ func NewShow(s ShowSnapshot) (*Show, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("the policy in force cannot be read by this version: %s", policy.FormatErrors(errs))
 	}
+	show.Ineffective = inForce.DescribeIneffective()
 	name, labels := "", map[string]string(nil)
 	if s.Member != nil {
 		name, labels = s.Member.Name, s.Member.Labels
@@ -221,6 +224,9 @@ func (show *Show) verdicts() (lines []render.Line) {
 	}
 	for _, contradiction := range show.Contradictions {
 		lines = append(lines, render.Attention.With("in force, but: %s", contradiction))
+	}
+	for _, note := range show.Ineffective {
+		lines = append(lines, render.Attention.With("%s", note))
 	}
 	for _, problem := range show.Problems {
 		lines = append(lines, render.Failed.With("not in force: %s", problem))

@@ -60,7 +60,7 @@ func BlastRadius(in *CompareBlast) readapi.BlastRadius {
 		Members: c.Members, Changed: len(c.Changed), Gain: c.Gain, Lose: c.Lose, ConcurrencyNow: c.SumNow, ConcurrencyThen: c.SumThen,
 		BudgetChange: v1alpha1.SanitizeText(c.BudgetChange, maxTextBytes), Rows: []readapi.BlastRow{},
 		HeldMembers: firstOf(c.Held, maxListed), FleetThen: fleetConcurrency(in.Then, in.InForce.Now), FleetNow: fleetConcurrency(in.InForce.Policy, in.InForce.Now),
-		Windows: v1alpha1.SanitizeText(c.DescribeWindows(), maxTextBytes),
+		Windows: v1alpha1.SanitizeText(c.DescribeWindows(), maxTextBytes), Ineffective: in.Then.DescribeIneffective(),
 	}
 	for _, override := range firstOf(c.Unmatched, maxListed) {
 		r.Unmatched = append(r.Unmatched, v1alpha1.SanitizeText(override, maxTextBytes))

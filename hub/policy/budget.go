@@ -175,6 +175,24 @@ func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) 
 	return &read, nil
 }
 
+// DescribeIneffective returns what keys of the policy have no effect, and why.
+func (p *Policy) DescribeIneffective() (notes []string) {
+	isSet := func(key string) bool {
+		_, set := p.written[key]
+		return set || slices.ContainsFunc(p.overrides, func(o override) bool { _, set := o.values[key]; return set })
+	}
+	if p.budget == nil {
+		budgetKeys := []string{KeyExcessTolerance, KeyGrantDuration, apipolicy.KeyFleetSources, KeyWeight, apipolicy.KeySafeConcurrency}
+		if idle := slices.DeleteFunc(budgetKeys, func(key string) bool { return !isSet(key) }); len(idle) > 0 {
+			notes = append(notes, fmt.Sprintf("without %s, these keys have no effect: %s", KeyFleetConcurrency, strings.Join(idle, ", ")))
+		}
+	}
+	if isSet(apipolicy.KeyAllowedNamespaces) {
+		notes = append(notes, apipolicy.KeyAllowedNamespaces+" has an effect in a cluster's own ConfigMap only")
+	}
+	return notes
+}
+
 // parseExcessTolerance returns the tolerance, which is at most the fleet's attemptTimeout.
 func parseExcessTolerance(data map[string]string) (time.Duration, error) {
 	attempt := apipolicy.Default().AttemptTimeout

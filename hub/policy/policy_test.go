@@ -166,6 +166,26 @@ func TestParsePolicyUnknownKeys(t *testing.T) {
 	assert.Equal(t, want, withoutConcurrency(got), "no unknown key travels to a member")
 }
 
+func TestKeysWithoutEffect(t *testing.T) {
+	const sources = "- {name: a, hosts: [a.example.com], concurrency: 1}"
+	for name, tt := range map[string]struct {
+		data data
+		want []string
+	}{
+		"none":                  {data{"concurrency": "3"}, nil},
+		"a budget with its own": {data{"fleetConcurrency": "0", "fleetSources": sources, "safeConcurrency": "0", "fleetWeight": "2", "fleetGrantDuration": "1m", "fleetExcessTolerance": "1m"}, nil},
+		"no budget": {
+			data{"fleetSources": sources, "fleetWeight": "2", "fleetGrantDuration": "1m", "fleetExcessTolerance": "1m", "overrides": "- {cluster: a, safeConcurrency: 1}"},
+			[]string{"without fleetConcurrency, these keys have no effect: fleetExcessTolerance, fleetGrantDuration, fleetSources, fleetWeight, safeConcurrency"},
+		},
+		"a cluster's own key": {data{"allowedNamespaces": "farm"}, []string{"allowedNamespaces has an effect in a cluster's own ConfigMap only"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, mustParse(t, tt.data).DescribeIneffective())
+		})
+	}
+}
+
 func withoutConcurrency(data map[string]string) map[string]string {
 	data["concurrency"] = apipolicy.Default().ToData()["concurrency"]
 	return data

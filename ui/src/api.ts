@@ -105,6 +105,8 @@ export interface BlastRadius {
   unmatched?: string[];
   /** UnknownKeys are keys that this hub does not know, and that have no effect. */
   unknownKeys?: string[];
+  /** Ineffective says which keys have no effect, and why. */
+  ineffective?: string[];
   /** HeldMembers have an own ConfigMap that leaves them less than the policy. */
   heldMembers?: string[];
 }

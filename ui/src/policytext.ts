@@ -89,6 +89,7 @@ export function diffMarkdown(radius: BlastRadius, now: number): string {
   for (const override of radius.unmatched ?? []) say('! ' + escape(`No cluster matches: ${override}`))
   for (const member of radius.heldMembers ?? []) say('! ' + escape(`${member} runs less than planned, by its own policy ConfigMap`))
   for (const key of radius.unknownKeys ?? []) say('! ' + escape(`Key ${key} is unknown to this version, and has no effect`))
+  for (const note of radius.ineffective ?? []) say('! ' + escape(note))
   return lines.join('\n') + '\n'
 }
 

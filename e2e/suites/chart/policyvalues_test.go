@@ -57,7 +57,7 @@ func (g *valuesGuard) install(t *testing.T) {
 	g.client = clientAsUser(t, "admin") // without a limit of requests
 	values := map[string]any{"policy": map[string]any{"name": g.configMap, "namespace": imageNamespace}}
 	rendered := renderChart(t, agentNamespace, values)
-	if g.chart == "ot-hub" {
+	if slices.Contains(g.keys, hubpolicy.KeyWeight) { // the hub
 		rendered = renderHub(t, hubNamespace, values)
 	}
 	for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
@@ -281,6 +281,11 @@ func TestUnknownPolicyKeysAreWarnedAbout(t *testing.T) {
 				said := strings.Join(create(check, map[string]string{"concurency": "5", "concurrency": "5", "retries": "1"}), "\n")
 				assert.Regexp(check, "are ignored: (concurency, retries|retries, concurency) [(]", said)
 			}, policyPropagationTimeout, 20*time.Millisecond)
+			if slices.Contains(g.keys, hubpolicy.KeyWeight) { // the hub
+				said := create(t, map[string]string{"concurrency": "5", "fleetSources": "[]"})
+				require.Len(t, said, 1)
+				assert.Contains(t, said[0], "without fleetConcurrency, these keys have no effect: fleetSources")
+			}
 			known := map[string]string{}
 			for _, key := range append(slices.Clone(g.keys), apipolicy.KeyAllowedNamespaces) {
 				for _, value := range []string{"1", "1h", "[]", "farm", "farm.example.com"} {

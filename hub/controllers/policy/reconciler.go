@@ -249,6 +249,8 @@ func (r *Reconciler) describe(next evaluation) string {
 		return fmt.Sprintf("in force, but it contradicts itself for these members: %s. Correct the policy, or the labels of these members", policy.FormatErrors(next.standing))
 	case len(next.unknown) > 0:
 		return fmt.Sprintf("in force; unknown keys are ignored: %s (known keys: %s)", strings.Join(next.unknown, ", "), strings.Join(policy.KnownKeys(), ", "))
+	case next.policy != nil && len(next.policy.DescribeIneffective()) > 0:
+		return "in force; " + strings.Join(next.policy.DescribeIneffective(), "; ")
 	default:
 		return "in force"
 	}
@@ -304,7 +306,7 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if len(next.errs) > 0 {
 		answer = "would be refused: " + policy.FormatErrors(next.errs)
 	} else {
-		answer = policy.Preview(state.Policy, next.policy, members, time.Now())
+		answer = strings.Join(append([]string{policy.Preview(state.Policy, next.policy, members, time.Now())}, next.policy.DescribeIneffective()...), "\n")
 	}
 	if len(next.unknown) > 0 {
 		answer += "\nunknown keys: " + strings.Join(next.unknown, ", ")

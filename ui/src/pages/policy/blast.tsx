@@ -124,6 +124,11 @@ function Radius({ radius: r }: { radius: BlastRadius }) {
             <Sign tone="attention">key {plainText(k, 100)} is unknown to this hub, and has no effect</Sign>
           </li>
         ))}
+        {r.ineffective?.map((note) => (
+          <li key={note}>
+            <Sign tone="attention">{plainText(note, 300)}</Sign>
+          </li>
+        ))}
       </ul>
     </>
   )

@@ -95,7 +95,8 @@ func (e *environment) publish(ctx context.Context, request publish.Request, flag
 		if request.Disk, err = publish.ReadDisk(ctx, flags.file); err != nil {
 			return err
 		}
-	} else if !flags.noProbe {
+	}
+	if !flags.noProbe {
 		request.SourceBytes = e.probeSource(ctx, request.URL)
 	}
 	var members v1alpha1.MemberClusterList

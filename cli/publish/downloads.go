@@ -114,6 +114,38 @@ func (p *Plan) countDownloads(stored *v1alpha1.FleetDiskImage, desired *v1alpha1
 	return nil
 }
 
+// compareSource notes where what the source says cannot be the file, or does not fit on the disk. The
+// file may be uploaded later: it is no error.
+func (p *Plan) compareSource(desired *v1alpha1.FleetDiskImageSpec) {
+	if p.SourceBytes == 0 {
+		return
+	}
+	if p.Disk != nil && p.Disk.FileBytes != p.SourceBytes {
+		p.Notes = append(p.Notes, fmt.Sprintf("the source has %d bytes, and %s has %d: clusters would download it and refuse its checksum, unless it is uploaded before", p.SourceBytes, p.Disk.Path, p.Disk.FileBytes))
+	}
+	size := &desired.Template.DiskSize
+	// A qcow2 of a full disk is a little larger than that.
+	if !size.IsZero() && p.SourceBytes > size.Value()+size.Value()/100 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the download, %s, is larger than the disk, %s: correct --size", render.Bytes(p.SourceBytes), size.String()))
+	}
+}
+
+// noteAbsentClusters notes the names of a placement that no cluster of the fleet has: a cluster of that
+// name may join later, or the name is misspelt.
+func (p *Plan) noteAbsentClusters(placement *v1alpha1.Placement, members []v1alpha1.MemberCluster) {
+	absent := func(names []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return slices.ContainsFunc(members, func(m v1alpha1.MemberCluster) bool { return m.Name == name })
+		})
+	}
+	if names := absent(placement.ClusterNames); len(names) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the fleet has no cluster %s: it gets the image once it joins", listNames(names)))
+	}
+	if names := absent(placement.ExcludedClusters); len(names) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the fleet has no cluster %s, which spec.placement.excludedClusters names", listNames(names)))
+	}
+}
+
 // hasOverrideURL reports whether an override has had a url before the change.
 func hasOverrideURL(stored *v1alpha1.FleetDiskImage, url string) bool {
 	return url != "" && slices.ContainsFunc(stored.Spec.Overrides, func(o v1alpha1.ImageOverride) bool { return o.URL != nil && *o.URL == url })

@@ -113,6 +113,8 @@ func NewPlan(r Request, stored *v1alpha1.FleetDiskImage, members []v1alpha1.Memb
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "FleetDiskImage", "metadata": metadata, "spec": spec,
 	}}
 	p.SourceBytes = r.SourceBytes
+	p.compareSource(desired)
+	p.noteAbsentClusters(&desired.Placement, members)
 	if err := p.countDownloads(stored, desired, members); err != nil {
 		return nil, err
 	}
@@ -394,6 +396,9 @@ func (r *Request) applyPlacement(spec, live map[string]any) error {
 		parsed, err := parseSelector("--wave "+name, selector)
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(waves, func(other any) bool { return other.(map[string]any)["name"] == name }) { //nolint:forcetypeassert // made below
+			return fmt.Errorf("--wave %s: there is a wave %s already: join both selectors in one, or give it another name", text, name)
 		}
 		wave := maps.Clone(former[name])
 		if wave == nil {

@@ -183,6 +183,31 @@ func TestPublicationNotes(t *testing.T) {
 	}
 }
 
+// TestPublicationIsComparedWithWhatIsThere: a slip shows before a cluster has downloaded anything.
+func TestPublicationIsComparedWithWhatIsThere(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*publish.Request)
+		want   []string
+	}{
+		"nothing is known":     {func(*publish.Request) {}, nil},
+		"the file":             {func(r *publish.Request) { r.Disk, r.SourceBytes = newDisk(), newDisk().FileBytes }, nil},
+		"another file":         {func(r *publish.Request) { r.Disk, r.SourceBytes = newDisk(), 1127 }, []string{"the source has 1127 bytes, and build/disk.qcow2 has 3651928064: clusters would download it and refuse its checksum, unless it is uploaded before"}},
+		"it fits":              {func(r *publish.Request) { r.SourceBytes = 24<<30 + 1<<20 }, nil},
+		"it does not fit":      {func(r *publish.Request) { r.Size, r.SourceBytes = "1Gi", 6<<30 }, []string{"the download, 6 GiB, is larger than the disk, 1Gi: correct --size"}},
+		"all are there":        {func(r *publish.Request) { r.Clusters = []string{"kiel", "bergen"} }, nil},
+		"one name is misspelt": {func(r *publish.Request) { r.Clusters = []string{"bergen", "bergne", "kile"} }, []string{"the fleet has no cluster bergne, kile: it gets the image once it joins"}},
+		"one of a manifest": {func(r *publish.Request) {
+			r.Selector, r.Manifest = nil, []byte("spec: {placement: {clusterSelector: {}, excludedClusters: [osol]}}")
+		}, []string{"the fleet has no cluster osol, which spec.placement.excludedClusters names"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := publish.NewPlan(newRequest(test.change), nil, fleet)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, p.Notes)
+		})
+	}
+}
+
 func TestDiskOfAPublication(t *testing.T) {
 	p, err := publish.NewPlan(newRequest(func(r *publish.Request) { r.Size, r.Disk = "", newDisk() }), nil, fleet)
 	require.NoError(t, err)
@@ -204,6 +229,7 @@ func TestMistakesOfAPublication(t *testing.T) {
 		"is not that of build/disk.qcow2":                   func(r *publish.Request) { r.Checksum, r.Disk = "sha256:0", newDisk() },
 		"-l region in nordics: must be a label selector":    func(r *publish.Request) { r.Selector = ptr.To("region in nordics") },
 		"--wave canary: must be a name and a selector":      func(r *publish.Request) { r.Waves = []string{"canary"} },
+		"there is a wave canary already":                    func(r *publish.Request) { r.Waves = []string{"canary=ring=a", "more=ring=b", "canary=ring=c"} },
 		"--wave canary ring in x: must be a label selector": func(r *publish.Request) { r.Waves = []string{"canary=ring in x"} },
 		"has a Pod, and must have a FleetDiskImage":         func(r *publish.Request) { r.Manifest = []byte("kind: Pod\nspec: {}") },
 		"has FleetDiskImage debian, and ubuntu is to be":    func(r *publish.Request) { r.Manifest = []byte("metadata: {name: debian}\nspec: {}") },

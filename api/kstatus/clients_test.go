@@ -71,7 +71,7 @@ var verdicts = map[string]map[string]verdict{
 		"Ready":          isDone,
 		"NeverConnected": isInProgress, "CredentialsMissing": isInProgress, "Unreachable": isInProgress, "Silent": isInProgress,
 		"AwaitingAgent": isInProgress, "AwaitingAcceptance": isInProgress, "Revoking": isInProgress, "Installing": isInProgress,
-		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress, "InstallFailed": isInProgress, "NamespaceTerminating": isInProgress,
+		"NotAcknowledged": isInProgress, "VersionTooOld, the hub upgrades": isInProgress, "InstallFailed": isInProgress, "NamespaceMissing": isInProgress, "NamespaceTerminating": isInProgress,
 		"ConnectionChanged": isInProgress, "ConnectionChanged, no report yet": isInProgress,
 		"Quarantined": hasFailed, "AnotherCluster": hasFailed, "DuplicateCluster": hasFailed, "TwoAgents": hasFailed, "JoinTokenExpired": hasFailed, "Revoked": hasFailed,
 		"InstallAttemptsExhausted": hasFailed, "NamespaceTaken": hasFailed,

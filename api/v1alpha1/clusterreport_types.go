@@ -57,7 +57,8 @@ const (
 // Reasons why a planned image waits until a person acts in the member, beside
 // QuotaExceeded.
 const (
-	// ReasonNamespaceMissing: the planned image's namespace does not exist in the member.
+	// ReasonNamespaceMissing: the planned image's namespace does not exist in the member, or
+	// the member's namespace on the hub cannot be created.
 	ReasonNamespaceMissing Reason = "NamespaceMissing"
 	// ReasonNamespaceTerminating: the namespace of the planned image, or the member's
 	// namespace on the hub, is being deleted.

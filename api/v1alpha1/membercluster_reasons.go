@@ -65,8 +65,8 @@ const (
 	ReasonQuarantined = "Quarantined"
 )
 
-// Reasons of condition Ready of a MemberCluster, beside those of its other conditions and
-// NamespaceTerminating.
+// Reasons of condition Ready of a MemberCluster, beside those of its other conditions,
+// NamespaceMissing and NamespaceTerminating.
 const (
 	// ReasonNamespaceTaken: the member's namespace on the hub belongs to something else.
 	ReasonNamespaceTaken = "NamespaceTaken"

@@ -245,6 +245,8 @@ const planRefusedMessage = "writing it would exceed the member's share of the fl
 func (s *statusBuilder) policyAcknowledged() conditionState {
 	plan, r := s.Plan, s.Report
 	switch {
+	case s.Holder != "" && s.InvalidPlan != "":
+		return conditionUnknown(v1alpha1.ReasonDuplicateCluster, "the cluster belongs to MemberCluster %s, and the plan of this one cannot be deleted on the hub; the hub retries: %s", s.Holder, v1alpha1.SanitizeText(s.InvalidPlan, 512))
 	case s.Holder != "":
 		return s.duplicateClusterState()
 	case s.Contested:

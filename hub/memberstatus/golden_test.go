@@ -67,6 +67,7 @@ func TestGoldenStatuses(t *testing.T) {
 		"InstallFailed":            installed(metav1.ConditionFalse, v1alpha1.ReasonInstallFailed),
 		"InstallAttemptsExhausted": installed(metav1.ConditionFalse, v1alpha1.ReasonInstallAttemptsExhausted),
 		"NamespaceTaken":           obstacle(v1alpha1.ReasonNamespaceTaken),
+		"NamespaceMissing":         obstacle(string(v1alpha1.ReasonNamespaceMissing)),
 		"NamespaceTerminating":     obstacle(string(v1alpha1.ReasonNamespaceTerminating)),
 		"NotAcknowledged": func(v *memberstatus.Input) {
 			v.Plan = newPlan(planVersion(1, 5), concurrencyPolicy(3))

@@ -33,8 +33,8 @@ const (
 	maxVersionBytes = 64
 )
 
-// Obstacle keeps a member from being Ready. Reason is NamespaceTaken, which needs a person, or
-// NamespaceTerminating.
+// Obstacle keeps a member from being Ready. Reason is NamespaceTaken, which needs a person,
+// NamespaceMissing or NamespaceTerminating.
 type Obstacle struct{ Reason, Message string }
 
 // Input is all that the status of a member depends on.
@@ -77,7 +77,8 @@ type Input struct {
 	PlanRefused bool
 	// WaitingFor is what the hub itself has to know before it plans; empty for nothing.
 	WaitingFor string
-	// InvalidPlan is why the next plan cannot be written; empty for nothing.
+	// InvalidPlan is why the next plan cannot be written or, with Holder, the plan not be withdrawn; empty
+	// for nothing.
 	InvalidPlan string
 	// Contested: another hub writes plans or grants of the member, too.
 	Contested bool

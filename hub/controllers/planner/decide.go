@@ -70,8 +70,9 @@ type snapshot struct {
 	mayPlan bool
 	// planRefused: the fleet's budget does not count yet what the next plan would permit.
 	planRefused bool
-	// invalidPlan is why the next plan cannot be written; empty for nothing.
-	invalidPlan string
+	// missingNamespace is why the member's namespace cannot be created, and invalidPlan why its next plan
+	// cannot be written, or its plan not be withdrawn; empty for nothing.
+	missingNamespace, invalidPlan string
 	// contestedFor is how long another hub, which writes to the member too, is given way; 0
 	// for none.
 	contestedFor time.Duration
@@ -122,6 +123,9 @@ func decide(s snapshot) decision {
 	switch {
 	case s.namespace == nil:
 		d.createNamespace = true
+		if s.missingNamespace != "" {
+			obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceMissing), Message: fmt.Sprintf("namespace %s cannot be created on the hub, so nothing reaches the member; the hub retries: %s", name, s.missingNamespace)}
+		}
 	case !isMemberNamespace(s.namespace, s.member.Name):
 		obstacle = memberstatus.Obstacle{Reason: v1alpha1.ReasonNamespaceTaken, Message: fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: %s",
 			name, shellword.FormatCommand("kubectl label namespace %s %s", name, v1alpha1.LabelMember+"="+s.member.Name))}

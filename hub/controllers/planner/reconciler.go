@@ -157,29 +157,54 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.write(ctx, member, known, d)
 }
 
-// write carries out a decision. A plan that the API server refuses is tried again, and freezes nothing
-// else of the status.
+// write carries out a decision. What the API server does not take is tried again, and freezes nothing of
+// the status, which says so.
 func (r *Reconciler) write(ctx context.Context, member *v1alpha1.MemberCluster, known snapshot, d decision) (ctrl.Result, error) {
-	if err := r.prepareMailbox(ctx, member, d); err != nil {
-		return ctrl.Result{}, err
-	}
-	planErr := r.writePlan(ctx, member, known.plan, d)
-	refused := apierrors.IsInvalid(planErr) || apierrors.IsForbidden(planErr) || apierrors.IsRequestEntityTooLargeError(planErr) ||
-		trigger.IsConflict(planErr) && r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}) && r.isStoredPlan(ctx, d.plan)
-	if refused || planErr == nil && known.mayPlan {
-		r.Images.SetPlanRefused(member.Name, refused)
-	}
-	if refused {
-		known.mayPlan, known.invalidPlan = false, planErr.Error()
+	refusal := r.writeMailbox(ctx, member, &known, d)
+	switch {
+	case r.isPreempted(ctx, member, d, refusal):
+		return ctrl.Result{}, refusal
+	case refusal != nil:
+		r.Images.SetPlanRefused(member.Name, true)
+		known.mayPlan = false
 		d = decide(known)
-	} else if planErr != nil {
-		return ctrl.Result{}, planErr
+	case known.mayPlan:
+		r.Images.SetPlanRefused(member.Name, false)
 	}
 	wait, err := r.updateStatus(ctx, member, d.status)
-	if err := errors.Join(planErr, err); err != nil {
+	if err := errors.Join(refusal, err); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: trigger.Earliest(wait, d.recheckAfter)}, nil
+}
+
+// writeMailbox creates the member's namespace, and writes its plan or withdraws it. known gets what is refused.
+func (r *Reconciler) writeMailbox(ctx context.Context, member *v1alpha1.MemberCluster, known *snapshot, d decision) (err error) {
+	if d.createNamespace {
+		if err := r.createNamespace(ctx, member); err != nil {
+			known.missingNamespace = err.Error()
+			return err
+		}
+	}
+	if d.withdrawMailbox {
+		if err = deleteMailbox(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
+			err = fmt.Errorf("withdrawing the plan of MemberCluster %s, whose cluster belongs to another member: %w", member.Name, err)
+		}
+	} else {
+		err = r.writePlan(ctx, member, known.plan, d)
+	}
+	if err != nil {
+		known.invalidPlan = err.Error()
+	}
+	return err
+}
+
+// isPreempted reports whether another read may solve the refusal of a write.
+func (r *Reconciler) isPreempted(ctx context.Context, member *v1alpha1.MemberCluster, d decision, refusal error) bool {
+	if !trigger.IsConflict(refusal) && !apierrors.IsNotFound(refusal) {
+		return false
+	}
+	return !r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}) || d.plan != nil && !r.isStoredPlan(ctx, d.plan)
 }
 
 // ensureFinalizer marks a new member, and gives it the labels that it had when it left. Both
@@ -285,21 +310,6 @@ func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.C
 		return nil, nil, fmt.Errorf("reading TransferGrant %s: %w", key, err)
 	}
 	return plan, grant, nil
-}
-
-// prepareMailbox creates the member's namespace, or withdraws its plan.
-func (r *Reconciler) prepareMailbox(ctx context.Context, member *v1alpha1.MemberCluster, d decision) error {
-	if d.createNamespace {
-		if err := r.createNamespace(ctx, member); err != nil {
-			return err
-		}
-	}
-	if d.withdrawMailbox {
-		if err := deleteMailbox(ctx, r.Client, v1alpha1.MemberNamespacePrefix+member.Name); err != nil {
-			return fmt.Errorf("withdrawing the plan of MemberCluster %s, whose cluster belongs to another member: %w", member.Name, err)
-		}
-	}
-	return nil
 }
 
 // isStoredPlan reports whether a plan was decided on what is stored: a conflict over it is none that the

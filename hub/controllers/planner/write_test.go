@@ -58,8 +58,12 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"invalid": apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("ClusterPlan").GroupKind(), v1alpha1.MailboxName,
 			field.ErrorList{field.TooMany(field.NewPath("spec", "policy"), 65, 64)}),
-		"a quota":   apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName, errors.New("exceeded quota")),
-		"too large": apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"a quota":           apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName, errors.New("exceeded quota")),
+		"too large":         apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")),
+		"a webhook's 400":   apierrors.NewBadRequest("admission webhook denied the request"),
+		"too many requests": apierrors.NewTooManyRequests("try again", 1),
+		"no answer":         context.DeadlineExceeded,
 		"a conflict that lasts": &apierrors.StatusError{ErrStatus: metav1.Status{
 			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: "admission webhook denied the request"}},
 	} {
@@ -107,6 +111,69 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			_, err = r.write(t.Context(), stored, known, taken)
 			require.NoError(t, err)
 			assert.Equal(t, []bool{true, false}, images.refused)
+		})
+	}
+}
+
+// The member's namespace and the end of a plan are written before the status, too.
+func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	for name, tt := range map[string]struct {
+		change      func(*snapshot)
+		refusal     error
+		conflicts   int
+		wantType    string
+		wantReason  string
+		wantMessage string
+	}{
+		"no namespace": {
+			func(s *snapshot) { s.namespace = nil }, apierrors.NewForbidden(corev1.Resource("namespaces"), "ot-member-frankfurt", errors.New("label team is missing")), 0,
+			v1alpha1.ConditionReady, string(v1alpha1.ReasonNamespaceMissing), "label team is missing",
+		},
+		"no namespace, with the code of a conflict": {
+			func(s *snapshot) { s.namespace = nil }, apierrors.NewConflict(corev1.Resource("namespaces"), "ot-member-frankfurt", errors.New("label team is missing")), 5,
+			v1alpha1.ConditionReady, string(v1alpha1.ReasonNamespaceMissing), "label team is missing",
+		},
+		"a plan that is not withdrawn": {
+			func(s *snapshot) { s.holder, s.grant = "berlin", &v1alpha1.TransferGrant{} }, apierrors.NewInternalError(errors.New("failed calling webhook")), 0,
+			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ReasonDuplicateCluster, "cannot be deleted on the hub; the hub retries: withdrawing the plan of MemberCluster frankfurt",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					require.IsType(t, &corev1.Namespace{}, o)
+					return tt.refusal
+				},
+				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+					return tt.refusal
+				},
+			})
+			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), known.member))
+			tt.change(&known)
+			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.member)}
+			for range tt.conflicts {
+				_, err := r.write(t.Context(), known.member, known, decide(known))
+				require.ErrorIs(t, err, tt.refusal)
+				require.Empty(t, images.refused, "another read may solve it")
+				_, err = r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
+				require.NoError(t, err)
+			}
+			_, err := r.write(t.Context(), known.member, known, decide(known))
+			require.ErrorIs(t, err, tt.refusal, "it is tried again")
+			assert.Equal(t, []bool{true}, images.refused)
+
+			stored := &v1alpha1.MemberCluster{}
+			require.NoError(t, c.Get(t.Context(), request.NamespacedName, stored))
+			have := meta.FindStatusCondition(stored.Status.Conditions, tt.wantType)
+			require.NotNil(t, have)
+			assert.Equal(t, tt.wantReason, have.Reason)
+			assert.Contains(t, have.Message, tt.wantMessage)
+			assert.NotNil(t, meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionAgentHealthy))
 		})
 	}
 }

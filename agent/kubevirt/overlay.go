@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
@@ -29,14 +28,7 @@ var errOverlay = errors.New("overlay")
 // applyOverlay merges an overlay into the spec of content, a KubeVirt VirtualMachine. It
 // returns the result as KubeVirt stores it, with canonical quantities and without empty
 // fields: otherwise every comparison with the live object would find a difference.
-func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string]any, error) {
-	if raw == nil || len(raw.Raw) == 0 {
-		return content, nil
-	}
-	var overlay map[string]any
-	if err := utiljson.Unmarshal(raw.Raw, &overlay); err != nil {
-		return nil, fmt.Errorf("%w must be an object with fields of spec of a KubeVirt VirtualMachine: %w", errOverlay, err)
-	}
+func applyOverlay(content, overlay map[string]any) (map[string]any, error) {
 	for _, key := range slices.Sorted(maps.Keys(overlay)) {
 		if advice, forbidden := forbiddenOverlayKeys[key]; forbidden {
 			return nil, fmt.Errorf("%w must not set %s: %s", errOverlay, key, advice)
@@ -48,7 +40,7 @@ func applyOverlay(content map[string]any, raw *runtime.RawExtension) (map[string
 	if len(overlay) == 0 {
 		return content, nil
 	}
-	if err := checkDirectives(overlay, "spec", false); err != nil {
+	if err := checkDirectives(overlay, &overlayPath{key: "spec"}, false); err != nil {
 		return nil, err
 	}
 	spec, _ := content["spec"].(map[string]any)

@@ -36,6 +36,10 @@ const (
 // VirtualMachine, for server-side apply. An error is for the author of the VirtualMachine:
 // its overlay is invalid.
 func BuildVirtualMachine(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (*unstructured.Unstructured, error) {
+	overlay, err := decodeOverlay(vm)
+	if err != nil {
+		return nil, err
+	}
 	typed := kubevirtv1.VirtualMachine{ObjectMeta: ownedObjectMeta(vm, vm.Name), Spec: buildSpec(vm, cfg)}
 	addVersionLabels(typed.Labels, vm)
 	typed.Spec.Template.ObjectMeta.Labels = typed.Labels
@@ -44,11 +48,11 @@ func BuildVirtualMachine(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) (*un
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	if content, err = applyOverlay(content, vm.Spec.Overlay); err != nil {
+	if content, err = applyOverlay(content, overlay); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: content}
-	appliedDigest, specDigest, err := computeDigests(u, vm)
+	appliedDigest, specDigest, err := computeDigests(u, vm, overlay)
 	if err != nil {
 		return nil, fmt.Errorf("encoding KubeVirt VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
@@ -88,15 +92,10 @@ func toUnstructuredContent(typed kubevirtv1.VirtualMachine) (map[string]any, err
 // RequestedArchitecture returns the architecture that a machine asks for: that of its overlay,
 // which is merged over the rest, else its own; empty for none.
 func RequestedArchitecture(vm *v1alpha1.VirtualMachine) v1alpha1.Architecture {
-	overlay := struct {
-		Template struct {
-			Spec struct {
-				Architecture string `json:"architecture"`
-			} `json:"spec"`
-		} `json:"template"`
-	}{}
-	if raw := vm.Spec.Overlay; raw != nil && json.Unmarshal(raw.Raw, &overlay) == nil && overlay.Template.Spec.Architecture != "" {
-		return v1alpha1.Architecture(overlay.Template.Spec.Architecture)
+	if overlay, err := decodeOverlay(vm); err == nil {
+		if architecture, _, _ := unstructured.NestedString(overlay, "template", "spec", "architecture"); architecture != "" {
+			return v1alpha1.Architecture(architecture)
+		}
 	}
 	return vm.Spec.Architecture
 }
@@ -259,7 +258,7 @@ func podNetworkMAC(vm *v1alpha1.VirtualMachine, cfg cloudinit.Config) string {
 // computeDigests returns the digest of what is applied and of the part of the author's
 // spec that it is built from. Both leave out the run strategy, so that it can change while
 // an instance runs, and what only cloud-init reads.
-func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (applied, spec string, err error) {
+func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine, overlay map[string]any) (applied, spec string, err error) {
 	content, _ := u.Object["spec"].(map[string]any)
 	content = maps.Clone(content)
 	delete(content, "runStrategy")
@@ -278,12 +277,6 @@ func computeDigests(u *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (
 	}
 	for i := range vm.Spec.Disks {
 		covered.Disks = append(covered.Disks, v1alpha1.Disk{Name: vm.Spec.Disks[i].Name, Bus: vm.Spec.Disks[i].Bus})
-	}
-	var overlay map[string]any
-	if raw := vm.Spec.Overlay; raw != nil && len(raw.Raw) > 0 {
-		if err = utiljson.Unmarshal(raw.Raw, &overlay); err != nil {
-			return "", "", err
-		}
 	}
 	if len(overlay) == 0 {
 		overlay = nil // an empty overlay has the digest of none

@@ -99,6 +99,9 @@ func (p *acquireScenario) buildImage(i imageState) *v1alpha1.VMDiskImage {
 	}
 	img := b.WithGeneration(generation).Obj()
 	img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
+	if p.hasOrphan {
+		img.Annotations = map[string]string{v1alpha1.AnnotationIgnoreOrphanedDisks: "ns"}
+	}
 	return img
 }
 
@@ -185,6 +188,7 @@ func (p *acquireScenario) buildObjects(s storageState) map[int32]*image.AttemptO
 type imageDecisionKey struct {
 	specs   string
 	bug     plantedBug
+	orphan  bool
 	image   imageState
 	storage storageState
 	holders [maxVMs]holderState
@@ -193,7 +197,7 @@ type imageDecisionKey struct {
 
 // decideImageCached calls image.Decide, once per input.
 func (p *acquireScenario) decideImageCached(i imageState, s storageState, h [maxVMs]holderState, live bool) imageActions {
-	q := imageDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, i, s, h, live}
+	q := imageDecisionKey{strings.Join(p.imageSpecs, " "), p.plantedBug, p.hasOrphan, i, s, h, live}
 	return modelcheck.ComputeOnce(imageDecisions, q, func() imageActions { return p.decideImage(i, s, h, live) })
 }
 
@@ -219,13 +223,16 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 		if !m.exists {
 			continue
 		}
-		holder := image.Holder{Name: fmt.Sprint("ns/", n)}
+		holder := image.Holder{Name: fmt.Sprint("ns/", n), OrphanedDisk: p.plantedBug == ignoresMachines}
 		for k, pin := range m.pins {
 			if pin != 0 && p.plantedBug != supersedesPinned && (k == 0 || p.plantedBug != countsRootOnly) {
 				holder.Pins = append(holder.Pins, p.buildPin(pin))
 			}
 		}
 		v.Holders = append(v.Holders, holder)
+	}
+	if p.hasOrphan {
+		v.Holders = append(v.Holders, image.Holder{Name: "ns/x-root", OrphanedDisk: true})
 	}
 	v.NamespaceTerminating = i.namespaceTerminating && i.deleted && len(v.Holders) > 0
 	unmarked := p.plantedBug == tearsDownUnmarked && live && i.deleted && v.Image.Status.Phase == v1alpha1.PhaseDeleting && len(v.Holders) == 0

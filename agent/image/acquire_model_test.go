@@ -76,6 +76,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 		"plans prune an image that changes":           {imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneSkippedForChange}},
 		"a VM with two disks":                         {imageSpecs: []string{"a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"the source changes between two disks":        {imageSpecs: []string{"a", "b"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, disksOfTwoRevisions}},
+		"an orphaned disk holds it no longer":         {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true, hasOrphan: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"the namespace is deleted":                    {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, deletesNamespace: true, expected: []expectedState{imageIsGone}},
 		"long: the snapshot class changes":            {imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}},
 		"long: two of each":                           {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 2, deletesImage: true},
@@ -105,6 +106,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
 	snapshotted := acquireScenario{imageSpecs: []string{"a/x", "a/y"}, imageLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
+	orphaned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, hasOrphan: true}
 	takenOver := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
 	for name, tt := range map[string]struct {
@@ -126,6 +128,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"pins of data disks are not counted":                    {disks, countsRootOnly, "S2"},
 		"a pin changes while its storage is being cloned":       {retargeted, repinsWhileCloning, "S2"},
 		"a pin is given up while a former leader may clone":     {takenOver, ignoresLateWrites, "S2"},
+		"a VM is taken for an orphaned disk that is ignored":    {orphaned, ignoresMachines, "S2"},
 		"a snapshot is created before its name is stored":       {snapshotted, createsBeforeStoring, "a VolumeSnapshot exists whose name was never stored"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
 	} {

@@ -159,6 +159,7 @@ const (
 	clonesBeforePin
 	createsBeforeStoring // a snapshot whose name is not stored yet
 	ignoresLateWrites    // a pin is given up while a former leader may still clone
+	ignoresMachines      // those of a namespace whose orphaned disks hold nothing
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
@@ -176,6 +177,9 @@ type acquireScenario struct {
 	// image or keep it. prunes: as many ImagePrunes are requested or not.
 	deletesImage, deletesNamespace, retargetsVMs, planExpires bool
 	prunes                                                    uint8
+	// hasOrphan: a disk without a VM claims to be cloned from the image, and a person has said that it
+	// holds the image no longer.
+	hasOrphan bool
 
 	plantedBug plantedBug
 	// Options of modelcheck.Explore.

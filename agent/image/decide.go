@@ -185,6 +185,7 @@ func Decide(v View) Decision {
 	d.status = &d.decision.Status
 
 	d.redactStored()
+	d.dropIgnoredHolders()
 	d.countReferences()
 	d.ensureFinalizer()
 	d.ensureQueued()

@@ -2,10 +2,12 @@ package image
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -22,6 +24,25 @@ type Holder struct {
 	// Pins are what disks of the VM are cloned from; none where it has pinned nothing of
 	// this image.
 	Pins []*v1alpha1.PinnedImage
+}
+
+// allNamespaces stands for every namespace in AnnotationIgnoreOrphanedDisks.
+const allNamespaces = "*"
+
+// dropIgnoredHolders drops the orphaned disks that hold the image no longer, as a person says. Nothing
+// that a tenant cannot write distinguishes a restored disk from a forged one, so only a person may.
+//
+// Invariant: a VirtualMachine holds its images whatever is said, and so does its disk.
+func (d *decider) dropIgnoredHolders() {
+	ignored := strings.Split(d.Image.Annotations[v1alpha1.AnnotationIgnoreOrphanedDisks], ",")
+	d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool {
+		return h.OrphanedDisk && (slices.Contains(ignored, allNamespaces) || slices.Contains(ignored, h.namespace()))
+	})
+}
+
+func (h *Holder) namespace() string {
+	namespace, _, _ := strings.Cut(h.Name, "/")
+	return namespace
 }
 
 // countReferences stores who references the image.
@@ -73,15 +94,19 @@ const (
 	adviceOrphanedDisk = "; the VirtualMachine of an orphaned disk no longer exists: "
 	adviceUnusedDisk   = "delete its DataVolume and PersistentVolumeClaim if nothing uses it, or adopt it by creating the VirtualMachine again, whose status says how"
 	adviceUsedDisk     = " still uses it, so keep it, and adopt both by creating the VirtualMachine again, whose status says how"
+	adviceIgnoredDisk  = "; a disk with a complete copy does not need the image, and anyone who may create claims in a namespace can make one look like an orphaned disk: to have those of its namespace hold the image no longer, "
 )
 
 func (d *decider) listHolders() string {
 	text := joinNames(d.status.References.Holders, int(d.status.References.Count))
-	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
+	orphan := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk })
+	if orphan < 0 {
 		return text
 	}
+	advice := adviceUnusedDisk
 	if used := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UsedBy != "" }); used >= 0 {
-		return text + adviceOrphanedDisk + d.Holders[used].UsedBy + adviceUsedDisk
+		orphan, advice = used, d.Holders[used].UsedBy+adviceUsedDisk
 	}
-	return text + adviceOrphanedDisk + adviceUnusedDisk
+	return text + adviceOrphanedDisk + advice + adviceIgnoredDisk + shellword.FormatCommand("kubectl -n %s annotate vmdiskimages.pelotech.ot %s %s --overwrite",
+		d.Image.Namespace, d.Image.Name, v1alpha1.AnnotationIgnoreOrphanedDisks+"="+d.Holders[orphan].namespace())
 }

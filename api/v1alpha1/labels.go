@@ -22,6 +22,11 @@ const (
 	// and resyncs are counted from 0 again.
 	AnnotationRetry = "pelotech.ot/retry"
 
+	// AnnotationIgnoreOrphanedDisks of a VMDiskImage lists, separated by commas, the namespaces
+	// whose orphaned disks no longer hold it; * stands for all. Whoever may create claims in a
+	// namespace can make one look like an orphaned disk.
+	AnnotationIgnoreOrphanedDisks = "pelotech.ot/ignore-orphaned-disks"
+
 	// LabelMachineUID is set on everything the agent creates for a VirtualMachine: the
 	// root disk with its claim, the cloud-init Secret and the KubeVirt VirtualMachine.
 	// Its value is the UID of the VirtualMachine.

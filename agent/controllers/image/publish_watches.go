@@ -3,6 +3,7 @@ package image
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,7 +54,7 @@ func StripClone(obj any) (any, error) {
 			}
 		}
 		if from, isSet := o.Annotations[v1alpha1.AnnotationClonedFrom]; isSet {
-			annotations[v1alpha1.AnnotationClonedFrom] = from[:min(len(from), maxClonedFromBytes)]
+			annotations[v1alpha1.AnnotationClonedFrom] = strings.Clone(from[:min(len(from), maxClonedFromBytes)]) // a part keeps the whole in memory
 		}
 		return &cdiv1.DataVolume{
 			ObjectMeta: metav1.ObjectMeta{

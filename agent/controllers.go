@@ -129,13 +129,7 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	c.kinds.Recheck(discoveryClient, func(ctx context.Context) {
-		c.ledger.Enqueue()
-		c.images.EnqueueAll(ctx)
-		if err := c.vms.EnqueueAll(ctx); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Failed to list VirtualMachines; those that wait for a kind notice it at their next event")
-		}
-	})
+	c.kinds.Recheck(discoveryClient, c.requeueForKinds)
 	imageFields.Refresh(ctx) // before the first report: the hub takes an agent that reports none for an older one
 	c.reports.ImageFields, c.reports.PlanFields, c.plans.PlanFields = imageFields.Current, imageFields.Plan, imageFields.Plan
 	budgetGuard := admissionpolicy.NewBudgetGuardPoller(mgr.GetClient(), c.options.Namespace, c.ledger.Enqueue)
@@ -166,6 +160,16 @@ func (c *controllers) addTo(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	return nil
+}
+
+// requeueForKinds requeues what a kind decides about that was removed or is back: no event of an object
+// says so.
+func (c *controllers) requeueForKinds(ctx context.Context) {
+	c.ledger.Enqueue()
+	c.images.EnqueueAll(ctx)
+	if err := c.vms.EnqueueAll(ctx); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list VirtualMachines; those that wait for a kind notice it at their next event")
+	}
 }
 
 // byImageName returns a function that returns results by the names of the images; nil until

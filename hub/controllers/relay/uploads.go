@@ -26,7 +26,7 @@ const (
 // maxSyncRate allow. The zero value delays nothing.
 type copyThrottle struct{ availableAt time.Time }
 
-// reportThrottle delays the copying of a report, which a person is told of.
+// reportThrottle delays the copying of a report, whose member says so in a condition.
 type reportThrottle struct {
 	copyThrottle
 	late bool

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,6 +36,19 @@ func TestCommandsWithinTextsAreCompleted(t *testing.T) {
 		assert.Equal(t, want, completion.Complete(text))
 		assert.Equal(t, text, render.Completion{}.Complete(text))
 		assert.Equal(t, want, completion.Complete(want), "a message is printed through another")
+	}
+}
+
+// The dashboard completes the commands in its messages by a function of its own, which the same file
+// tests.
+func TestCompletedTextsAreThoseOfTheDashboard(t *testing.T) {
+	text, err := os.ReadFile("testdata/completed.json")
+	require.NoError(t, err)
+	var all []struct{ Text, Want string }
+	require.NoError(t, json.Unmarshal(text, &all))
+	require.NotEmpty(t, all)
+	for _, one := range all {
+		assert.Equal(t, one.Want, completion.Complete(one.Text))
 	}
 }
 

@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import type { SearchAnswer } from './api'
+import { formatMessage } from './components/command'
 import { toneOf, Sign } from './components/sign'
 import { plainText } from './format'
 import { useAnswer } from './query'
@@ -111,7 +112,7 @@ export function Search() {
             ))}
         </ul>
         <p class="muted" role="status">
-          {shown && (error ? plainText(error.message) : found.length === 0 ? 'Nothing has that in its name.' : value?.more ? 'More match: give more of the name.' : '')}
+          {shown && (error ? formatMessage(error.message) : found.length === 0 ? 'Nothing has that in its name.' : value?.more ? 'More match: give more of the name.' : '')}
         </p>
       </div>
     </div>

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { shellWord, withHub } from './shellword'
+import { flagsOfHub, shellWord, withFlags, withHub } from './shellword'
 
 describe('shellWord', () => {
   it.each([
@@ -33,6 +33,32 @@ describe('withHub', () => {
     ['apiVersion: v1', hub, 'apiVersion: v1'],
     ['apiVersion: v1', { ...hub, kubeconfig: '/k' }, 'apiVersion: v1'],
   ])('%s of %j', (line, me, want) => expect(withHub(line, me)).toBe(want))
+})
+
+describe('withFlags', () => {
+  const flags = { ot: ['--hub', "'pro d'"], hub: ['--context', 'prod'], any: ['--kubeconfig', '/k'] }
+  // Package render of kubectl ot reads the same file.
+  const file = new URL('../../cli/render/testdata/completed.json', import.meta.url)
+  const all = JSON.parse(readFileSync(file, 'utf8')) as { text: string; want: string }[]
+  it.each(all)('$text', ({ text, want }) => {
+    expect(withFlags(text, flags)).toBe(want)
+    expect(withFlags(want, flags), 'it is shown through another message').toBe(want)
+    expect(withFlags(text, flagsOfHub(undefined)), 'the page of a hub, which knows no context').toBe(text)
+  })
+})
+
+it.each([
+  [undefined, { ot: [], hub: [], any: [] }],
+  [{ hubNamespace: 'ot-hub' }, { ot: [], hub: [], any: [] }],
+  [{ hubNamespace: 'fleet' }, { ot: ['--hub-namespace', 'fleet'], hub: [], any: [] }],
+  [{ context: 'pro d', hubNamespace: 'ot-hub', kubeconfig: '/k' }, { ot: ['--kubeconfig', '/k', '--hub', "'pro d'"], hub: ['--context', "'pro d'"], any: ['--kubeconfig', '/k'] }],
+])('the flags of %j', (me, want) => expect(flagsOfHub(me)).toEqual(want))
+
+// Each message passes formatMessage: a command in it would act on whatever context is the current one.
+it('messages are shown by formatMessage', () => {
+  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((f) => f.endsWith('.tsx'))
+  const others = files.filter((f) => /plainText\([^()]*[mM]essage|[^=$]\{[a-zA-Z.!?]*\.message\}/.test(readFileSync(join(import.meta.dirname, f), 'utf8')))
+  expect(others).toEqual([])
 })
 
 // Each command to copy passes forHub: one that does not acts on whatever context is the current one.

@@ -19,6 +19,36 @@ export function withHub(line: string, me: Pick<Me, 'context' | 'hubNamespace' | 
   return ['kubectl', ...flags, line.slice('kubectl '.length)].join(' ')
 }
 
+/** The flags that commands within texts get: OT are those of kubectl ot, hub those of kubectl about kinds of the hub, and any those of kubectl about whatever. */
+export type CommandFlags = { ot: string[]; hub: string[]; any: string[] }
+
+/** Returns the flags of the hub of the page. The context of a member is not known here. */
+export function flagsOfHub(me: Pick<Me, 'context' | 'hubNamespace' | 'kubeconfig'> | undefined): CommandFlags {
+  const any = me?.kubeconfig ? ['--kubeconfig', shellWord(me.kubeconfig)] : []
+  const namespace = me?.hubNamespace && me.hubNamespace !== defaultHubNamespace ? ['--hub-namespace', shellWord(me.hubNamespace)] : []
+  const context = me?.context ? shellWord(me.context) : ''
+  return { ot: [...any, ...(context ? ['--hub', context] : []), ...namespace], hub: context ? ['--context', context] : [], any }
+}
+
+const kubectlCommand = /\bkubectl (?=(ot|-n|--namespace|--context|annotate|create|delete|describe|get|label|patch|wait) )/
+const ofHub =
+  /^(?:(?:-n|--namespace) \S+ )?[a-z]+ (?:--\S+ )*(?:(?:memberclusters?|members?|memberlinks?|link|clusterjoins?|join|fleetdiskimages?|fdi|prunereports?|prr|prunereportpages?|prp|imageprunes?|ipr)(?:\.pelotech\.ot)?|clusters?(?:\.cluster\.x-k8s\.io)?|(?:namespaces?|ns)[ /]ot-member-\S+)(?:[ /,;:)]|$)/
+
+/** Returns a text whose commands have the flags, as package render of kubectl ot does: messages of hub and agent name commands, which act on the current context where they are copied without. */
+export function withFlags(text: string, { ot, hub, any }: CommandFlags): string {
+  let done = ''
+  for (let rest = text; ; ) {
+    const found = kubectlCommand.exec(rest)
+    if (!found) return done + rest
+    const isOT = found[1] === 'ot'
+    const end = found.index + found[0].length + (isOT ? 'ot '.length : 0)
+    done += rest.slice(0, end)
+    rest = rest.slice(end)
+    const added = (isOT ? ot : ofHub.test(rest) && found[1] !== '--context' ? [...any, ...hub] : any).join(' ')
+    if (added && !rest.startsWith(added)) done += added + ' '
+  }
+}
+
 /** Returns a word of a command line, quoted where a shell would read more into it. Names of members may be any text: what is not seen is escaped, and what would be a flag is none. */
 export function shellWord(word: string): string {
   if (word.startsWith('-')) return shellWord('\ufffd' + word)

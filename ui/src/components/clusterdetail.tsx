@@ -7,7 +7,7 @@ import { useAnswer } from '../query'
 import { href, hrefWith, param } from '../route'
 import { whyOf } from '../whyaddress'
 import { QueuedTable, RunningTable } from './activity'
-import { Command } from './command'
+import { Command, formatMessage } from './command'
 import { Hint } from './hint'
 import { shellWord } from '../shellword'
 import { HistoryPanel } from './history'
@@ -87,7 +87,7 @@ function Verdict({ detail }: { detail: MemberDetail }) {
           </Sign>
         ))}
       </p>
-      {state !== 'Ready' && state !== 'Failing' && message && <p class="muted">{plainText(message)}</p>}
+      {state !== 'Ready' && state !== 'Failing' && message && <p class="muted">{formatMessage(message)}</p>}
       {detail.unknown && (
         <p>
           <Sign tone="unknown">What is shown of its images may be out of date: {detail.unknown}.</Sign>
@@ -114,7 +114,7 @@ function Failing({ detail }: { detail: MemberDetail }) {
             </Sign>{' '}
             {plainText(f.reason ?? '', 60)}
           </p>
-          {f.message && <p>{plainText(f.message)}</p>}
+          {f.message && <p>{formatMessage(f.message)}</p>}
         </div>
       ))}
       {total > failing.length && <p class="muted">{formatCount(total - failing.length, 'more is', 'more are')} in the list of images below.</p>}
@@ -147,10 +147,10 @@ function Conditions({ detail }: { detail: MemberDetail }) {
               for <Age at={c.since} />
             </span>
           </p>
-          {c.message && <p>{plainText(c.message)}</p>}
+          {c.message && <p>{formatMessage(c.message)}</p>}
           {c.whatToDo && (
             <p class="what-to-do">
-              <span class="muted">What to do:</span> {c.whatToDo}
+              <span class="muted">What to do:</span> {formatMessage(c.whatToDo)}
             </p>
           )}
           {c.runbook && (
@@ -198,7 +198,7 @@ function Budget({ detail }: { detail: MemberDetail }) {
           </li>
         ))}
       </ol>
-      {chain.transfers?.message && <p class="muted">{plainText(chain.transfers.message)}</p>}
+      {chain.transfers?.message && <p class="muted">{formatMessage(chain.transfers.message)}</p>}
     </Panel>
   )
 }
@@ -288,7 +288,7 @@ const imageColumns = (cluster: string): Column<ReportedImage>[] => [
   {
     title: 'Phase',
     cell: (i) => (
-      <Hint class="cell-state" text={i.message ? plainText(i.message) : undefined}>
+      <Hint class="cell-state" text={i.message ? formatMessage(i.message) : undefined}>
         <Sign tone={toneOfImage(i)}>{plainText(i.phase ?? (i.plan ? 'Planned' : 'Unknown'), 40)}</Sign>
         {i.reason && i.phase !== 'Succeeded' && <span class="muted">{plainText(i.reason, 60)}</span>}
       </Hint>

@@ -4,7 +4,7 @@ import { countStates, listCommand } from '../clusters'
 import { formatAge, formatNumber, plainText } from '../format'
 import { useAnswer } from '../query'
 import { href, hrefWith, param } from '../route'
-import { Command } from './command'
+import { Command, formatMessage } from './command'
 import { Hint } from './hint'
 import { offsetOf, Pager } from './pager'
 import { Meter, Page, Panel } from './panel'
@@ -97,7 +97,7 @@ const columns: Column<Member>[] = [
     title: 'State',
     sort: 'state',
     cell: (m) => (
-      <Hint class="cell-state" text={m.message ? plainText(m.message) : undefined}>
+      <Hint class="cell-state" text={m.message ? formatMessage(m.message) : undefined}>
         {/* A wall of ticks would hide the faults. */}
         <Sign tone={m.state === 'Ready' ? 'quiet' : toneOf(m.state)}>{m.state === 'Ready' ? <span class="muted">Ready</span> : m.state}</Sign>
         {m.reason && m.reason !== m.state && m.state !== 'Ready' && m.reason !== 'Ready' && <span class="muted">{plainText(m.reason, 60)}</span>}

@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals'
 import { announce } from '../announce'
+import { plainText } from '../format'
 import { session } from '../session'
-import { withHub } from '../shellword'
+import { flagsOfHub, withFlags, withHub } from '../shellword'
 
 /** CopyButton copies a text. */
 export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
@@ -27,6 +28,11 @@ export function CopyButton({ text, label = 'Copy' }: { text: string; label?: str
 /** Returns a command line for the hub that this page is of. */
 export function forHub(line: string): string {
   return withHub(line, session.value.state === 'signedIn' ? session.value.me : undefined)
+}
+
+/** Returns a text of hub or member to show. Invariant: each message passes here, so that the commands in it act on the hub of this page. */
+export function formatMessage(text: string, most?: number): string {
+  return plainText(withFlags(text, flagsOfHub(session.value.state === 'signedIn' ? session.value.me : undefined)), most)
 }
 
 /** CopyCommand copies a command line. Invariant: each one of the page passes forHub, here or in Command. */

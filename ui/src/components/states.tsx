@@ -9,6 +9,7 @@ import type { Answer } from '../query'
 import { refresh } from '../query'
 import { isOlderHub, lackingRight, nameRight, type Right } from '../refused'
 import { describeEnd, roleFor, session, signOutFailure } from '../session'
+import { formatMessage } from './command'
 import { Age } from './time'
 
 /** Loading is drawn where an answer takes longer than 200 ms. */
@@ -39,7 +40,7 @@ export function Problem({ error, at, retry = refresh }: { error: RequestError; a
   return (
     <div class={error.status === 403 || older ? 'banner banner-attention' : 'banner banner-bad'} role="alert">
       <p>
-        <strong>{older ? 'This hub is older than the page:' : titleOf(error.status)}</strong> {older ? `it does not answer ${error.path.split('?')[0]} as the page asks.` : plainText(error.message, 1024)}
+        <strong>{older ? 'This hub is older than the page:' : titleOf(error.status)}</strong> {older ? `it does not answer ${error.path.split('?')[0]} as the page asks.` : formatMessage(error.message, 1024)}
       </p>
       {older && <OlderHub />}
       {right && <Lacking right={right} />}

@@ -6,7 +6,7 @@ import { useAnswer } from '../query'
 import { href } from '../route'
 import '../styles/why.css'
 import { rowsOfQueue, toneOfVerdict } from '../whyqueue'
-import { Command } from './command'
+import { Command, formatMessage } from './command'
 import { shellWord } from '../shellword'
 import { Meter } from './panel'
 import { Sign } from './sign'
@@ -27,7 +27,7 @@ export function WhyDetail(of: Of) {
     <div class="why-body">
       {!value && error?.status === 404 ? (
         <Empty title="The cluster has no such image.">
-          <p>{plainText(error.message)}</p>
+          <p>{formatMessage(error.message)}</p>
         </Empty>
       ) : (
         <Shown answer={why} lines={8}>
@@ -85,7 +85,7 @@ function Explained({ why: w }: { why: Why }) {
         <Part title={`Why the budget is ${w.budget.budget}`}>
           <ol class="why-chain">
             {said.budget.map((part) => (
-              <li key={part}>{plainText(part)}</li>
+              <li key={part}>{formatMessage(part)}</li>
             ))}
           </ol>
           {!w.budget.acknowledged && <p class="muted">The cluster has not acknowledged its newest plan yet.</p>}
@@ -232,7 +232,7 @@ function Facts({ why: { image, namespace } }: { why: Why }) {
       {image.plan && (
         <>
           <dt>Plan</dt>
-          <dd>{plainText([image.plan.state, image.plan.reason, image.plan.message].filter(Boolean).join(', '))}</dd>
+          <dd>{formatMessage([image.plan.state, image.plan.reason, image.plan.message].filter(Boolean).join(', '))}</dd>
         </>
       )}
     </dl>

@@ -1,14 +1,13 @@
 // Rollouts of FleetDiskImages: the list, and one of them.
 import type { Rollout, RolloutList } from '../api'
 import { Choices } from '../components/choices'
-import { Command } from '../components/command'
+import { Command, formatMessage } from '../components/command'
 import { Page } from '../components/panel'
 import { offsetOf, Pager } from '../components/pager'
 import { StateBar } from '../components/statebar'
 import { Empty, Shown } from '../components/states'
 import { Table, type Column } from '../components/table'
 import { TypedFilter } from '../components/typedfilter'
-import { plainText } from '../format'
 import { withoutCommand } from '../lanes'
 import { useAnswer } from '../query'
 import { href, param, segments } from '../route'
@@ -86,7 +85,7 @@ const columns: Column<Rollout>[] = [
     cell: (r) => (
       <>
         <RolloutSign rollout={r} />
-        {r.attention && r.message && <div class="rollout-message muted">{plainText(withoutCommand(r.message), 140)}</div>}
+        {r.attention && r.message && <div class="rollout-message muted">{formatMessage(withoutCommand(r.message), 140)}</div>}
       </>
     ),
   },

@@ -1,7 +1,7 @@
 // ImagePrunes: how far they are, until when they can be taken back, and what stays.
 import type { PruneProgress, PruneTarget, PruneTargets, TargetSummary } from '../../api'
 import { mergePatch, sendJSON } from '../../client'
-import { Command } from '../../components/command'
+import { Command, formatMessage } from '../../components/command'
 import { shellWord } from '../../shellword'
 import { Panel } from '../../components/panel'
 import { Sign, toneOf } from '../../components/sign'
@@ -32,7 +32,7 @@ export function PrunePanel({ prune: p }: { prune: PruneProgress }) {
         {!isFinal(p) && !p.undo && <Undo prune={p} />}
       </div>
       <Segments prune={p} />
-      {p.message && !isSaid(p.reason) && <p class="muted">{plainText(p.message)}</p>}
+      {p.message && !isSaid(p.reason) && <p class="muted">{formatMessage(p.message)}</p>}
       <Stays prune={p} />
       <p class="muted">
         approved by {plainText(p.approvedBy, 80)} <Age at={p.createdAt} ago /> ·{' '}
@@ -54,7 +54,7 @@ function isSaid(reason: string | undefined): boolean {
 
 /** Returns the reasons and how many images have each, as in 4 Referenced, 5 TooRecent; the message itself where there is one image. */
 function reasonsOf(skipped: readonly TargetSummary[]): string {
-  if (skipped.length === 1) return plainText(skipped[0]!.message || skipped[0]!.reason || 'no reason is known', 120)
+  if (skipped.length === 1) return formatMessage(skipped[0]!.message || skipped[0]!.reason || 'no reason is known', 120)
   const counts = new Map<string, number>()
   for (const s of skipped) counts.set(s.reason || 'no reason', (counts.get(s.reason || 'no reason') ?? 0) + 1)
   return [...counts].map(([reason, n]) => `${n} ${plainText(reason, 64)}`).join(', ')
@@ -160,7 +160,7 @@ function Why({ reason, message }: { reason?: string; message?: string }) {
   return (
     <>
       {reason && plainText(reason, 64)}
-      {message && <span class="muted"> {plainText(message, 256)}</span>}
+      {message && <span class="muted"> {formatMessage(message, 256)}</span>}
     </>
   )
 }

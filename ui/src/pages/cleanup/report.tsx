@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { PruneGroup, PruneGroups, PruneProgressList, PruneReport, PruneReportList } from '../../api'
-import { Command } from '../../components/command'
+import { Command, formatMessage } from '../../components/command'
 import { shellWord } from '../../shellword'
 import { Hint } from '../../components/hint'
 import { Chip, offsetOf, Pager } from '../../components/pager'
@@ -65,7 +65,7 @@ function Loaded({ report: r }: { report: PruneReport }) {
 function NotApprovable({ report: r, why }: { report: PruneReport; why: string }) {
   return (
     <Panel title={<ReportState report={r} />}>
-      <p>{plainText(why, 2048)}</p>
+      <p>{formatMessage(why, 2048)}</p>
       {r.phase === 'Collecting' && (
         <progress max={r.clusters.total} value={r.clusters.answered + r.clusters.unknown} aria-label="Clusters that have answered">
           {r.clusters.answered} of {r.clusters.total}
@@ -143,7 +143,7 @@ function Summary({ report: r, groups }: { report: PruneReport; groups: Answer<Pr
             <>
               {i > 0 && ', '}
               <a href={href('clusters', c.cluster)}>{c.cluster}</a>{' '}
-              <Hint class="muted" text={plainText(c.message ?? '')}>
+              <Hint class="muted" text={formatMessage(c.message ?? '')}>
                 {plainText(c.reason)}
               </Hint>
             </>

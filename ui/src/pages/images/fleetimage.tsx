@@ -1,6 +1,6 @@
 // One FleetDiskImage: versions × clusters.
 import type { FleetImage, FleetImageList, ImageCluster, ImageClusters, ImageState, ImageVersion, VersionInCluster } from '../../api'
-import { Command } from '../../components/command'
+import { Command, formatMessage } from '../../components/command'
 import { Hint } from '../../components/hint'
 import { shellWord } from '../../shellword'
 import { Chip, offsetOf, Pager } from '../../components/pager'
@@ -188,7 +188,7 @@ function oneVersion(image: FleetImage, version: string): Column<ImageCluster>[] 
     { title: 'Download', wide: true, right: true, cell: (c) => (of(c)?.reported?.downloadBytes ? formatBytes(of(c)!.reported!.downloadBytes!) : dash) },
     { title: 'Storage', wide: true, right: true, cell: (c) => (of(c)?.reported?.bytes ? formatBytes(of(c)!.reported!.bytes!) : dash) },
     { title: 'Imported', wide: true, right: true, cell: (c) => (of(c)?.reported?.syncedAt ? <Age at={of(c)!.reported!.syncedAt!} ago /> : dash) },
-    { title: 'What it says', wide: true, cell: (c) => (of(c)?.state === 'Ready' ? dash : plainText(of(c)?.reported?.message ?? '', 200) || dash) },
+    { title: 'What it says', wide: true, cell: (c) => (of(c)?.state === 'Ready' ? dash : formatMessage(of(c)?.reported?.message ?? '', 200) || dash) },
   ]
 }
 

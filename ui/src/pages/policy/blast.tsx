@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import type { BlastRadius, BlastRow, FleetPolicy } from '../../api'
 import { mergePatch, sendJSON } from '../../client'
-import { Command, CopyButton } from '../../components/command'
+import { Command, CopyButton, formatMessage } from '../../components/command'
 import { Hint } from '../../components/hint'
 import { Figure, Figures, Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
@@ -192,7 +192,7 @@ function Wait({ row }: { row: BlastRow }) {
   const until = (at: string | undefined): string => (at ? `~${formatDuration(Math.max(0, Date.parse(at) - now.value))}` : '?')
   const more = longerWait(row) ?? 0
   return (
-    <Hint class={more > 0 ? 'less' : undefined} text={row.waitThen?.message || row.waitNow?.message || undefined}>
+    <Hint class={more > 0 ? 'less' : undefined} text={formatMessage(row.waitThen?.message || row.waitNow?.message || '') || undefined}>
       {until(row.waitNow?.at)} → {until(row.waitThen?.at)}
       {more > 0 && <span class="visually-hidden"> longer</span>}
     </Hint>

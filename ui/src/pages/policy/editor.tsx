@@ -1,6 +1,7 @@
 // The keys of the policy: what they mean, what holds, where it comes from, and what a person tries instead.
 import type { ComponentChildren } from 'preact'
 import type { FleetPolicy, PolicyKey } from '../../api'
+import { formatMessage } from '../../components/command'
 import { Panel } from '../../components/panel'
 import { Sign } from '../../components/sign'
 import { formatCount, formatNumber, now, plainText } from '../../format'
@@ -32,7 +33,7 @@ export function State({ policy: p }: { policy: FleetPolicy }) {
         <Sign tone="good">in force as it is written</Sign>
       ) : (
         <div class="banner banner-bad" role="status">
-          <strong>Not in force as it is written.</strong> {plainText(p.message ?? '', 1024)}
+          <strong>Not in force as it is written.</strong> {formatMessage(p.message ?? '', 1024)}
         </div>
       )}
       <p class="muted">

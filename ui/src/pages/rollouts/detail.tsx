@@ -1,7 +1,7 @@
 // One rollout.
 import { useRef } from 'preact/hooks'
 import type { RolloutClusters, RolloutDetail, RolloutVersion } from '../../api'
-import { Command } from '../../components/command'
+import { Command, formatMessage } from '../../components/command'
 import { shellWord } from '../../shellword'
 import { Chip, offsetOf, Pager } from '../../components/pager'
 import { Figure, Figures, Page, Panel } from '../../components/panel'
@@ -63,7 +63,7 @@ function Detail({ detail: d }: { detail: RolloutDetail }) {
           {(d.phase !== 'Succeeded' || d.paused || param('do') === 'pause' || param('do') === 'resume') && <PauseOrResume detail={d} />}
         </div>
       </div>
-      {d.message && d.phase !== 'Succeeded' && <p class={messageClass(d)}>{plainText(withoutCommand(d.message), 2048)}</p>}
+      {d.message && d.phase !== 'Succeeded' && <p class={messageClass(d)}>{formatMessage(withoutCommand(d.message), 2048)}</p>}
       <Figures>
         <Figure label="Clusters ready" note={`of ${formatNumber(d.clusters.total ?? 0)}`}>
           {d.observed ? formatNumber(d.clusters.succeeded ?? 0) : 'unknown'}
@@ -124,7 +124,7 @@ function helpColumns(d: RolloutDetail): Column<NamedCluster>[] {
   return [
     { title: 'Cluster', cell: (c) => <a href={href('clusters', c.cluster)}>{c.cluster}</a> },
     { title: 'State', cell: (c) => <Sign tone={c.state === 'Progressing' || c.state === 'ToApply' ? 'attention' : toneOfState(c.state)}>{plainText(c.reason || wordOf(c.state), 64)}</Sign> },
-    { title: 'What it says', cell: (c) => plainText(c.message ?? '', 400) },
+    { title: 'What it says', cell: (c) => formatMessage(c.message ?? '', 400) },
     { title: 'Why', right: true, cell: (c) => <a href={whyHref(d, c.cluster)}>Explain</a> },
   ]
 }
@@ -157,7 +157,7 @@ function Clusters({ detail: d }: { detail: RolloutDetail }) {
                 { title: 'Cluster', cell: (c) => <a href={href('clusters', c.cluster)}>{c.cluster}</a> },
                 { title: 'Wave', wide: true, cell: (c) => c.wave },
                 { title: 'State', cell: (c) => <Sign tone={toneOfState(c.state)}>{wordOf(c.state)}</Sign> },
-                { title: 'Reason', cell: (c) => [c.reason, c.message].filter(Boolean).map((t) => plainText(t!, 300)).join(': ') || <span class="muted">–</span> },
+                { title: 'Reason', cell: (c) => [c.reason, c.message].filter(Boolean).map((t) => formatMessage(t!, 300)).join(': ') || <span class="muted">–</span> },
                 { title: 'Started', wide: true, cell: (c) => (c.startedAt ? <Age at={c.startedAt} ago /> : <span class="muted">–</span>) },
                 { title: 'Expected', cell: (c) => (c.expected?.at ? <Clock at={c.expected.at} /> : <span class="muted">{c.expected?.message ?? '–'}</span>) },
                 { title: 'Why', right: true, cell: (c) => c.startedAt && <a href={whyHref(d, c.cluster)}>Explain</a> },

@@ -30,6 +30,9 @@ type Input struct {
 	// a restore from a backup the hub's copy is as old as the hub, and hides what the
 	// member has seen since. The plan then stays as it is.
 	ReportUnconfirmed bool
+	// CutOff: ReportUnconfirmed, and the member is away, rather than not read yet. Prunes that run there
+	// do not count then: see withdrawsPrunes.
+	CutOff bool
 	// NewerMemberPlan is the version of the member's copy of the plan, if it is newer
 	// than the hub's; otherwise zero.
 	NewerMemberPlan v1alpha1.PlanVersion
@@ -148,17 +151,25 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 //
 // Invariant: this raises the version once, since a plan without prunes is not raised again. A hub
 // that was restored from a backup cannot come to a version above what the member acknowledged
-// meanwhile: the next version is at most an equal one, which its hash tells apart. So prunes stay
-// together until none of them is requested.
+// meanwhile: the next version is at most an equal one, which its hash tells apart. So all prunes are
+// withdrawn together: once none of them is requested, or, of a member that is cut off, once one is not.
+// A member that was cut off and still has the others leaves their images; one that has only just not
+// been read, as after a restart of the hub, must not.
 func (v *Input) withdrawsPrunes() bool {
 	if v.Current == nil || len(v.Current.Prunes) == 0 || v.NewerMemberPlan.Compare(v.Current.PlanVersion) > 0 || v.Report != nil && isMemberAhead(v.Report.Plan, v.Current) {
 		return false
 	}
-	return !slices.ContainsFunc(v.Prunes, func(requested v1alpha1.PlannedPrune) bool {
-		return !requested.Undo && slices.ContainsFunc(v.Current.Prunes, func(p v1alpha1.PlannedPrune) bool {
-			return !p.Undo && p.UID == requested.UID && p.ImageUID == requested.ImageUID
-		})
-	})
+	planned, requested := 0, 0
+	for _, p := range v.Current.Prunes {
+		if p.Undo {
+			continue
+		}
+		planned++
+		if slices.ContainsFunc(v.Prunes, func(r v1alpha1.PlannedPrune) bool { return !r.Undo && r.UID == p.UID && r.ImageUID == p.ImageUID }) {
+			requested++
+		}
+	}
+	return requested == 0 || v.CutOff && requested < planned
 }
 
 // hasEarlierTime reports whether an image is planned since an earlier time than in the current plan,

@@ -44,8 +44,9 @@ type planModel struct {
 	hub               hubState
 	hubBackup         hubState
 	unconfirmed       bool
-	requestedPolicies int // in total
-	step              int // the current step
+	cutOff            bool // for so long that the hub takes the member for away
+	requestedPolicies int  // in total
+	step              int  // the current step
 	// begun has the step at which each inquiry started.
 	begun map[types.UID]int
 	// Copies that relays have read and not written yet, and those of relays that were
@@ -61,7 +62,7 @@ type planModel struct {
 
 func (w *planModel) planInput() plan.Input {
 	v := plan.Input{
-		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed,
+		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed, CutOff: w.cutOff,
 		PolicySource: fmt.Sprint("asked ", w.hub.requestedPolicy), Images: []v1alpha1.PlannedImage{plannedImage("a", fmt.Sprintf("%dGi", w.hub.images+1))},
 		Inquiries: w.hub.inquiries, Prunes: w.hub.prunes,
 	}
@@ -112,7 +113,9 @@ func (w *planModel) nextPlan() (v1alpha1.ClusterPlanSpec, bool) {
 }
 
 // requireNoEndedPrune: once no prune of a plan is requested, the hub's plan names none, whether or not
-// the member has confirmed anything. A newer plan of the member is not written over.
+// the member has confirmed anything. That of a member that is cut off names none that has ended, whatever
+// else runs: the member is synced before the hub plans by what it says. A newer plan of the member is not
+// written over.
 func (w *planModel) requireNoEndedPrune(next *v1alpha1.ClusterPlanSpec, v plan.Input) {
 	if len(next.Prunes) == 0 {
 		return
@@ -126,7 +129,11 @@ func (w *planModel) requireNoEndedPrune(next *v1alpha1.ClusterPlanSpec, v plan.I
 	if w.unconfirmed && v.NewerMemberPlan != (v1alpha1.PlanVersion{}) {
 		return
 	}
-	require.True(w.t, slices.ContainsFunc(next.Prunes, func(p v1alpha1.PlannedPrune) bool { return slices.Contains(w.hub.prunes, p) }), "%v of %v", next.Prunes, w.hub.prunes)
+	isRequested := func(p v1alpha1.PlannedPrune) bool { return slices.Contains(w.hub.prunes, p) }
+	require.True(w.t, slices.ContainsFunc(next.Prunes, isRequested), "%v of %v", next.Prunes, w.hub.prunes)
+	if w.cutOff {
+		require.False(w.t, slices.ContainsFunc(next.Prunes, func(p v1alpha1.PlannedPrune) bool { return !isRequested(p) }), "%v of %v", next.Prunes, w.hub.prunes)
+	}
 }
 
 // policyRefused is the condition of a member that cannot use a plan's policy.
@@ -209,7 +216,7 @@ func (w *planModel) syncReport() {
 	if w.refused != nil {
 		root.Conditions = []metav1.Condition{policyRefused}
 	}
-	w.hub.report, w.hub.since, w.unconfirmed = root, w.member.since, false
+	w.hub.report, w.hub.since, w.unconfirmed, w.cutOff = root, w.member.since, false, false
 }
 
 func TestNextPlanSurvivesRestores(t *testing.T) {
@@ -229,8 +236,10 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 					w.hub.inquiries = w.hub.inquiries[1:]
 				}
 			},
-			"a prune begins": func(*rapid.T) {
-				w.hub.prunes = append(slices.Clone(w.hub.prunes), plannedPrune(fmt.Sprintf("%06d", w.step)))
+			"prunes begin": func(t *rapid.T) {
+				for n := range rapid.IntRange(1, 3).Draw(t, "prunes") {
+					w.hub.prunes = append(slices.Clone(w.hub.prunes), plannedPrune(fmt.Sprintf("%06d-%d", w.step, n)))
+				}
 			},
 			"a prune ends": func(*rapid.T) {
 				if len(w.hub.prunes) > 0 {
@@ -243,9 +252,20 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 					w.planOnHub()
 				}
 			},
-			"another hub is elected": func(*rapid.T) { w.unconfirmed = true },
-			"plan":                   func(*rapid.T) { w.planOnHub() },
-			"report":                 func(*rapid.T) { w.syncReport() },
+			"another hub is elected":               func(*rapid.T) { w.unconfirmed, w.cutOff = true, false },
+			"it does not read the member for long": func(*rapid.T) { w.cutOff = w.unconfirmed },
+			"the hub is restored over a longer life of the member": func(*rapid.T) {
+				w.syncReport()
+				w.planOnHub()
+				w.hubBackup = w.hub
+				ask()
+				w.planOnHub()
+				w.deliverPlan(w.hub.plan)
+				w.hub, w.unconfirmed, w.cutOff, w.plansInFlight, w.plansOfPausedRelay = w.hubBackup, true, true, nil, nil
+				clear(w.made)
+			},
+			"plan":   func(*rapid.T) { w.planOnHub() },
+			"report": func(*rapid.T) { w.syncReport() },
 			"a relay reads the plan": func(*rapid.T) {
 				if w.hub.plan != nil {
 					w.plansInFlight = append(w.plansInFlight, w.hub.plan)
@@ -292,7 +312,7 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 						}
 					}
 				}
-				w.hub, w.unconfirmed, w.plansInFlight = w.hubBackup, true, nil
+				w.hub, w.unconfirmed, w.cutOff, w.plansInFlight = w.hubBackup, true, false, nil
 				clear(w.made)
 			},
 			"restore of the member": func(*rapid.T) { w.member, w.plansOfPausedRelay = w.memberBackup, nil },

@@ -19,15 +19,18 @@ func TestEndedPrunesAreWithdrawnWithoutConfirmation(t *testing.T) {
 		change             func(*plan.Input)
 		want               bool
 	}{
-		"none is requested":           {current: []v1alpha1.PlannedPrune{a, b}, want: true},
-		"all are undone":              {current: []v1alpha1.PlannedPrune{a}, requested: []v1alpha1.PlannedPrune{undone}, want: true},
-		"another one is requested":    {current: []v1alpha1.PlannedPrune{a}, requested: []v1alpha1.PlannedPrune{b}, want: true},
-		"one is requested":            {current: []v1alpha1.PlannedPrune{a, b}, requested: []v1alpha1.PlannedPrune{b}},
-		"nothing was planned":         {requested: []v1alpha1.PlannedPrune{a}},
-		"it never reported":           {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.Report = nil }, want: true},
-		"the member has a later plan": {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.Report = acknowledgingReport(newPlan(planVersion(1, 9), nil)) }},
-		"the member's copy is later":  {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.NewerMemberPlan = planVersion(1, 6) }},
-		"everything else has changed": {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.DesiredPolicy, v.Images = concurrencyPolicy(9), nil }, want: true},
+		"none is requested":                   {current: []v1alpha1.PlannedPrune{a, b}, want: true},
+		"all are undone":                      {current: []v1alpha1.PlannedPrune{a}, requested: []v1alpha1.PlannedPrune{undone}, want: true},
+		"another one is requested":            {current: []v1alpha1.PlannedPrune{a}, requested: []v1alpha1.PlannedPrune{b}, want: true},
+		"one is requested":                    {current: []v1alpha1.PlannedPrune{a, b}, requested: []v1alpha1.PlannedPrune{b}},
+		"one is, of a member that is cut off": {current: []v1alpha1.PlannedPrune{a, b}, requested: []v1alpha1.PlannedPrune{b}, change: func(v *plan.Input) { v.CutOff = true }, want: true},
+		"all are, of one that is cut off":     {current: []v1alpha1.PlannedPrune{a, b}, requested: []v1alpha1.PlannedPrune{a, b}, change: func(v *plan.Input) { v.CutOff = true }},
+		"one is, beside one that was undone":  {current: []v1alpha1.PlannedPrune{undone, b}, requested: []v1alpha1.PlannedPrune{undone, b}, change: func(v *plan.Input) { v.CutOff = true }},
+		"nothing was planned":                 {requested: []v1alpha1.PlannedPrune{a}},
+		"it never reported":                   {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.Report = nil }, want: true},
+		"the member has a later plan":         {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.Report = acknowledgingReport(newPlan(planVersion(1, 9), nil)) }},
+		"the member's copy is later":          {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.NewerMemberPlan = planVersion(1, 6) }},
+		"everything else has changed":         {current: []v1alpha1.PlannedPrune{a}, change: func(v *plan.Input) { v.DesiredPolicy, v.Images = concurrencyPolicy(9), nil }, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			current := newPlan(planVersion(1, 5), concurrencyPolicy(4), plannedImage("x", "1Gi"))

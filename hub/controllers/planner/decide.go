@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -176,7 +177,7 @@ func decide(s snapshot) decision {
 		d.recheckAfter = namespaceRetryDelay
 	}
 	d.recheckAfter = trigger.Earliest(d.recheckAfter, s.contestedFor)
-	if s.awaitsConfirmedReport() {
+	if s.awaitsConfirmedReport() || s.mayBeCutOff(&d.status) {
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, confirmRetryDelay)
 	}
 	if !edge.IsZero() {
@@ -249,13 +250,29 @@ func (s *snapshot) isReportUnconfirmed() bool {
 	return s.member.Spec.Quarantine != nil || s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence
 }
 
+// confirmGrace is how long after a hub was elected a silent member may not have been read yet.
+const confirmGrace = time.Minute
+
+// isCutOff reports whether a member is in quarantine, or silent and not read since this hub was elected.
+// One that is only read again, as over another connection, is not.
+func (s *snapshot) isCutOff() bool {
+	isSilent := meta.IsStatusConditionFalse(s.member.Status.Conditions, v1alpha1.ConditionAgentHealthy)
+	return s.member.Spec.Quarantine != nil || isSilent && s.syncResult.ConfirmedSequence == 0 && s.now.Sub(s.watchedSince) >= confirmGrace
+}
+
+// mayBeCutOff reports whether time alone may show that a member with prunes is cut off.
+func (s *snapshot) mayBeCutOff(next *v1alpha1.MemberClusterStatus) bool {
+	return s.plan != nil && len(s.plan.Spec.Prunes) > 0 && s.syncResult.ConfirmedSequence == 0 && !s.isCutOff() &&
+		meta.IsStatusConditionFalse(next.Conditions, v1alpha1.ConditionAgentHealthy)
+}
+
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
 // nil for none.
 func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string) *v1alpha1.ClusterPlan {
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
-		ReportUnconfirmed: s.isReportUnconfirmed(), NewerMemberPlan: s.syncResult.NewerPlan, Contested: s.contestedFor > 0,
+		ReportUnconfirmed: s.isReportUnconfirmed(), CutOff: s.isCutOff(), NewerMemberPlan: s.syncResult.NewerPlan, Contested: s.contestedFor > 0,
 		DesiredPolicy: written, PolicyNow: desired, PolicySource: source,
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,

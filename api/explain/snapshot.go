@@ -26,14 +26,7 @@ func FromReadAPI(now time.Time, w *readapi.Why) ImageSnapshot {
 	if w.Activity == nil {
 		return s
 	}
-	a := &v1alpha1.ReportedActivity{ObservedAt: w.Activity.ObservedAt, Queued: w.Activity.Queued, Rates: w.Activity.Rates, Budget: ptr.Deref(w.Budget.Budget, 0), Slots: ptr.Deref(w.Budget.Slots, 0)}
-	for i := range w.Activity.Active {
-		a.Active = append(a.Active, v1alpha1.ActiveImport(w.Activity.Active[i].ActiveImport))
-	}
-	for i := range w.Activity.Head {
-		a.Head = append(a.Head, v1alpha1.QueuedImport(w.Activity.Head[i].QueuedImport))
-	}
-	s.SetActivity(a)
+	s.SetActivity(w.Activity.Reported(ptr.Deref(w.Budget.Budget, 0), ptr.Deref(w.Budget.Slots, 0)))
 	return s
 }
 

@@ -83,6 +83,18 @@ type WhyActivity struct {
 	Rates      []v1alpha1.SourceRate `json:"rates,omitempty"`
 }
 
+// Reported returns the activity as the member reported it, with its budget and the slots that are taken.
+func (a *WhyActivity) Reported(budget, slots int32) *v1alpha1.ReportedActivity {
+	reported := &v1alpha1.ReportedActivity{ObservedAt: a.ObservedAt, Queued: a.Queued, Rates: a.Rates, Budget: budget, Slots: slots}
+	for i := range a.Active {
+		reported.Active = append(reported.Active, v1alpha1.ActiveImport(a.Active[i].ActiveImport))
+	}
+	for i := range a.Head {
+		reported.Head = append(reported.Head, v1alpha1.QueuedImport(a.Head[i].QueuedImport))
+	}
+	return reported
+}
+
 // ActiveImport is that of a member as an object. In its report it is a line, and so would be
 // all that embeds it.
 type ActiveImport v1alpha1.ActiveImport

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,23 +18,29 @@ import (
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 type preloadFlags struct {
-	selector           string
+	selector, before   string
 	yes, dryRun, force bool
 }
 
 func (e *environment) newPreloadCommand() *cobra.Command {
 	flags := preloadFlags{}
 	cmd := &cobra.Command{
-		Use:   "preload IMAGE… (-l SELECTOR | --cluster NAME [--live])",
+		Use:   "preload IMAGE… (-l SELECTOR | --cluster NAME [--live]) [--before TIME]",
 		Short: "Bring images to further clusters, before their users come",
 		Long: `preload shows which clusters would download what, asks, and adds the clusters to the placement of
 the FleetDiskImages: their waves and pace count. With --live the image is created in the one
-cluster itself, beside the hub; the plan takes it over when it places the image there.`,
-		Example: "  kubectl ot preload ubuntu -l region=nordics --dry-run",
+cluster itself, beside the hub; the plan takes it over when it places the image there.
+
+It says when each cluster is expected to have the image, and where there is no room: with --live the
+cluster itself says that, else an image that waits there for storage does. With --before, exit codes: 0
+all are expected by then; 1 one is not, or has no room; 5 of one that is not known, which
+--allow-unknown accepts. With -y nothing is written then; without it, preload asks.`,
+		Example: "  kubectl ot preload ubuntu -l region=nordics --dry-run\n  kubectl ot preload ubuntu -l region=nordics --before 18:00 -y",
 		Args:    cobra.MinimumNArgs(1),
 	}
 	useScopeFlags(cmd, scopeFlags...)
@@ -41,6 +48,9 @@ cluster itself, beside the hub; the plan takes it over when it places the image 
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "show the cost, and write nothing")
 	cmd.Flags().BoolVar(&flags.force, "force-conflicts", false, "also where GitOps owns spec.placement")
+	cmd.Flags().StringVar(&flags.before, "before", "", "when all clusters are to have it: 18:00, '2026-03-02 18:00' or RFC 3339")
+	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "with --before, go by the clusters of which it is known when they have it")
+	addNeed(cmd, "before", "allow-unknown")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		hasSelector := cmd.Flags().Changed("selector")
 		switch {
@@ -58,11 +68,22 @@ cluster itself, beside the hub; the plan takes it over when it places the image 
 }
 
 func (e *environment) preload(ctx context.Context, names []string, flags preloadFlags) error {
+	before := time.Time{}
+	if flags.before != "" {
+		var err error
+		if before, err = preload.ParseBefore(flags.before, e.now()); err != nil {
+			return err
+		}
+	}
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return err
 	}
 	images, targets, err := e.gatherPreload(ctx, hub, names, flags.selector)
+	if err != nil {
+		return err
+	}
+	fleet, unread, err := e.gatherForecast(ctx, hub, images, targets)
 	if err != nil {
 		return err
 	}
@@ -79,12 +100,27 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		if err != nil {
 			return err
 		}
+		if err := item.Forecast(fleet, img, targets); err != nil {
+			return err
+		}
 		items = append(items, item)
 	}
-	p := preload.New(items)
-	p.DryRun = flags.dryRun
-	if flags.dryRun || !p.HasDownloads() {
-		return e.show(p, exit.Yes)
+	p, question := preload.New(e.now(), items), "Go on?"
+	p.DryRun, p.Unread = flags.dryRun, unread
+	if flags.before != "" {
+		p.Judge(before)
+	}
+	code := p.ExitCode(e.allowUnknown)
+	switch late := fmt.Sprintf("it is not known, or not so, that all clusters have it by %s", render.Clock(e.now(), before)); {
+	case flags.dryRun || !p.HasDownloads():
+		return e.show(p, code)
+	case code != exit.Yes && flags.yes:
+		if err := e.show(p, exit.Yes); err != nil {
+			return err
+		}
+		return exit.Because(code, errors.New("nothing is written: "+late))
+	case code != exit.Yes:
+		question = "It is not known, or not so, that all clusters have it by " + render.Clock(e.now(), before) + ". Go on?"
 	}
 	if !flags.yes {
 		if err := e.showBeforeAsking(p, flags.yes); err != nil {
@@ -94,7 +130,7 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		if e.live {
 			context = cmp.Or(e.Member, e.cluster)
 		}
-		if err := e.askToGoOn(context, "Go on?"); err != nil {
+		if err := e.askToGoOn(context, question); err != nil {
 			return err
 		}
 	}
@@ -142,7 +178,7 @@ func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, n
 		if err != nil {
 			return nil, nil, err
 		}
-		targets = append(targets, preload.Target{Member: m, Reported: reported})
+		targets = append(targets, preload.Target{Member: m, Reported: reported, ObservedAt: e.now()})
 	}
 	if len(targets) == 0 {
 		if e.cluster != "" {

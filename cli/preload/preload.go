@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -23,6 +27,13 @@ type Preload struct {
 	// Written: it is stored. DryRun: nothing is.
 	Written bool `json:"written"`
 	DryRun  bool `json:"dryRun,omitempty"`
+	// Before is until when it is to be done, and InTime whether it is expected to be: Yes, No or Unknown.
+	Before *metav1.Time `json:"before,omitempty"`
+	InTime InTime       `json:"inTime,omitempty"`
+	// Unread says what estimates do without.
+	Unread string `json:"unread,omitempty"`
+
+	now time.Time
 }
 
 // Image is one image with the clusters that were asked for, each counted once.
@@ -44,6 +55,13 @@ type Image struct {
 	AtMost    bool     `json:"atMost,omitempty"`
 	Bytes     int64    `json:"bytes"`
 	Notes     []string `json:"notes,omitempty"`
+	// Expected is when each of Download and Placed has it. ExpectedBy is when the last of them has; absent where that
+	// is not known.
+	Expected   []Expected        `json:"expected,omitempty"`
+	ExpectedBy *readapi.Estimate `json:"expectedBy,omitempty"`
+
+	// knownBytes of a download from the template's url; 0 where they are not known.
+	knownBytes int64
 }
 
 // FindImage returns the FleetDiskImage that a person means: by its name, or by that of its
@@ -72,6 +90,13 @@ func FindImage(images []v1alpha1.FleetDiskImage, name string) (*v1alpha1.FleetDi
 type Target struct {
 	Member   *v1alpha1.MemberCluster
 	Reported []v1alpha1.ReportedImage
+	// Activity is what it imports and queues, observed at ObservedAt by the clock of now; nil where that is
+	// unknown.
+	Activity     *v1alpha1.ReportedActivity
+	ObservedAt   time.Time
+	SourceLimits map[string]int32
+	// Shortages are why there is no room for a FleetDiskImage, by its name, as the cluster itself says.
+	Shortages map[string]string
 }
 
 // NewImage decides what one image costs. downloadBytes is what another cluster has downloaded
@@ -111,6 +136,7 @@ func NewImage(img *v1alpha1.FleetDiskImage, targets []Target, downloadBytes int6
 			}
 		}
 	}
+	i.knownBytes = downloadBytes
 	downloads := override.NewDownloads(&img.Spec.Template, downloadBytes)
 	for _, effective := range downloading {
 		downloads.Add(effective)
@@ -126,8 +152,8 @@ func NewImage(img *v1alpha1.FleetDiskImage, targets []Target, downloadBytes int6
 }
 
 // New sums up.
-func New(images []Image) *Preload {
-	p := &Preload{Envelope: render.NewEnvelope("Preload"), Images: images}
+func New(now time.Time, images []Image) *Preload {
+	p := &Preload{Envelope: render.NewEnvelope("Preload"), Images: images, now: now}
 	for i := range images {
 		p.Bytes += images[i].Bytes
 		p.AtMost = p.AtMost || images[i].AtMost && images[i].Bytes > 0
@@ -176,12 +202,16 @@ func (p *Preload) Draw(page *render.Page) {
 				page.Lines(append(render.Line{render.Text("  ")}, group.sign.With("%s: %s", group.text, listNames(group.names))...))
 			}
 		}
+		p.drawExpected(page, image)
 		for _, note := range image.Notes {
 			page.Lines(append(render.Line{render.Text("  ")}, render.Attention.With("%s", note)...))
 		}
 	}
 	if len(p.Images) > 1 {
 		page.Line(render.Text("together %s%s", atMost(p.AtMost), render.Bytes(p.Bytes)))
+	}
+	if p.Unread != "" {
+		page.Line(render.Dim("%s", p.Unread))
 	}
 	if p.DryRun {
 		page.Line(render.Text("dry run: nothing is written"))

@@ -63,12 +63,12 @@ func TestCost(t *testing.T) {
 	unknown, err := preload.NewImage(img, targets[1:2], 0)
 	require.NoError(t, err)
 	assert.True(t, unknown.AtMost)
-	p := preload.New([]preload.Image{got, unknown})
+	p := preload.New(now, []preload.Image{got, unknown})
 	assert.Equal(t, got.Bytes+1<<30, p.Bytes)
 	rendertest.Golden(t, "cost", now, p)
 	none, err := preload.NewImage(img, targets[:1], 0)
 	require.NoError(t, err)
-	assert.False(t, preload.New([]preload.Image{none}).HasDownloads())
+	assert.False(t, preload.New(now, []preload.Image{none}).HasDownloads())
 }
 
 func TestFindImage(t *testing.T) {

@@ -1,0 +1,105 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/agent/capacity"
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// gatherForecast adds to targets what estimates go by: what each imports and queues, and with --live
+// what has no room there. unread says what of it could not be read.
+func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, images []*v1alpha1.FleetDiskImage, targets []preload.Target) (f preload.Fleet, unread string, err error) {
+	f = preload.Fleet{Now: e.now(), Live: e.live}
+	var noPolicy error
+	f.Budget, noPolicy = e.readBudget(ctx, f.Now)
+	if e.live {
+		err = e.gatherLive(ctx, images, &targets[0])
+	}
+	switch {
+	case noPolicy != nil: // the group of the source is not known, nor is its rate
+		for i := range targets {
+			targets[i].Activity = nil
+		}
+		return f, "Not known when clusters have it, since the policy cannot be read: " + noPolicy.Error(), cmp.Or(err, ctx.Err())
+	case e.live:
+		return f, "", err
+	}
+	activities, err := e.listActivities(ctx, hub)
+	if err != nil {
+		return f, "", err
+	}
+	for i := range targets {
+		targets[i].Activity = activities[v1alpha1.MemberNamespacePrefix+targets[i].Member.Name]
+	}
+	if !e.reportsForbidden {
+		return f, "", nil
+	}
+	unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		for i := range targets {
+			m, err := api.Member(ctx, targets[i].Member.Name)
+			if err != nil {
+				return err
+			}
+			if m.Activity != nil && m.ActivityUnknown == "" {
+				targets[i].Activity = m.Activity.Reported(ptr.Deref(m.Budget, 0), ptr.Deref(m.SlotsUsed, 0))
+			}
+		}
+		return nil
+	})
+	return f, unread, err
+}
+
+// readBudget returns the fleet's budget by the policy in force; nil for none.
+func (e *environment) readBudget(ctx context.Context, now time.Time) (*policy.Budget, error) {
+	r, err := e.newPolicyReader(apipolicy.DefaultNamespace + "/" + apipolicy.DefaultName)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.read(ctx)
+	if err != nil || stored.inForce == nil {
+		return nil, err
+	}
+	inForce, _, errs := policy.ParsePolicy(stored.inForce)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%s", policy.FormatErrors(errs))
+	}
+	return inForce.Budget(now), nil
+}
+
+// gatherLive asks the member itself: its queue, and whether there is room.
+func (e *environment) gatherLive(ctx context.Context, images []*v1alpha1.FleetDiskImage, t *preload.Target) error {
+	member, m, err := e.gatherMember(ctx)
+	if err != nil {
+		return err
+	}
+	s := m.OfImage("", "")
+	t.Activity, t.SourceLimits, t.Shortages = s.Activity, s.SourceLimits, map[string]string{}
+	var classes storagev1.StorageClassList
+	o := &optional{cluster: member}
+	if err := o.list(ctx, &classes); err != nil {
+		return err
+	}
+	storage := capacity.NewReader(member.Client)
+	for _, img := range images {
+		image, err := preload.NewMemberImage(img, t.Member)
+		if err != nil {
+			continue // which the estimate says
+		}
+		class := cmp.Or(image.Spec.StorageClass, capacity.DefaultStorageClass(classes.Items))
+		if blocker := capacity.FindBlocker(image, class, storage.AvailabilityFor(ctx, image.Namespace, class, capacity.MaxAgeAtAdmission)); blocker != nil {
+			t.Shortages[img.Name] = blocker.Message
+		}
+	}
+	return nil
+}

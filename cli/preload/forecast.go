@@ -1,0 +1,312 @@
+package preload
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/override"
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/rollout"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// Expected is when a cluster is expected to have an image, or why that is not known.
+type Expected struct {
+	Cluster string `json:"cluster"`
+	readapi.Estimate
+	// Shortage says why there may be no room for it: an image of the cluster waits for storage, or its API
+	// server says that there is none. That it is absent says nothing without --live.
+	Shortage string `json:"shortage,omitempty"`
+}
+
+// Fleet is what estimates depend on beside the clusters.
+type Fleet struct {
+	Now time.Time
+	// Budget of the fleet; nil for none.
+	Budget *policy.Budget
+	// Live: the image is created in the cluster itself, so that no wave holds it up.
+	Live bool
+}
+
+// Reasons beside those of eta why no time is given.
+const (
+	reasonNotObserved = "NotObserved"
+	reasonWavesBefore = "WavesBefore"
+)
+
+// Forecast estimates when the clusters that are to have an image have it, also those that get it anyway.
+// An image that its cluster does not list yet joins the end of the queue, and is in the queue of targets
+// for images that follow.
+func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target) error {
+	overrides, err := override.Parse(img)
+	if err != nil {
+		return err
+	}
+	waves, err := newWaves(img, targets, i.Download)
+	if err != nil {
+		return err
+	}
+	i.Expected = nil
+	started := map[string][]int{} // indexes of Expected, by wave
+	slots := math.MaxInt
+	for at := range targets {
+		t := &targets[at]
+		if !slices.Contains(i.Download, t.Member.Name) && !slices.Contains(i.Placed, t.Member.Name) {
+			continue
+		}
+		effective := overrides.For(t.Member.Name, t.Member.Labels)
+		e := Expected{Cluster: t.Member.Name, Shortage: cmp.Or(t.Shortages[img.Name], t.findShortage(effective))}
+		why := rollout.WhyUnknown(t.Member)
+		own := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+		listed, isListed := t.snapshot(f.Now).ForImage(img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+		switch {
+		case e.Shortage != "":
+			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), "there may be no room for it"
+		case why != "":
+			e.Reason, e.Message = string(eta.UnknownNotReported), why
+		case effective.WhyUnusable() != "":
+			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), effective.WhyUnusable()
+		case own != nil && own.Phase == v1alpha1.PhaseFailed:
+			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
+		case isListed:
+			e.Estimate = toEstimate(listed)
+		case !f.Live && waves.hold(&e.Estimate, t.Member):
+		default:
+			q := f.newQueued(img, effective, t.Member, i.knownBytes)
+			slots = min(slots, f.slots(q.Source))
+			e.Estimate = toEstimate(t.join(f.Now, q))
+			wave := waves.find(t.Member)
+			started[wave.name] = append(started[wave.name], len(i.Expected))
+		}
+		i.Expected = append(i.Expected, e)
+	}
+	for _, wave := range waves.all {
+		i.pace(f.Now, started[wave.name], min(slots, wave.limit()))
+	}
+	i.ExpectedBy = lastOf(i.Expected)
+	return nil
+}
+
+// findShortage returns what an image of the cluster says that waits for storage, and is no larger.
+func (t *Target) findShortage(effective *override.Effective) string {
+	for j := range t.Reported {
+		r := &t.Reported[j]
+		if r.Reason == v1alpha1.ReasonInsufficientStorage && r.Bytes <= effective.Spec.DiskSize.Value() {
+			return fmt.Sprintf("image %s/%s waits for storage there: %s", r.Namespace, r.Name, r.Message)
+		}
+	}
+	return ""
+}
+
+// slots returns how many imports of a group may run in the fleet. Of a closed window, one is counted on.
+func (f Fleet) slots(group string) int {
+	switch {
+	case f.Budget == nil:
+		return math.MaxInt
+	case f.Budget.IsClosed():
+		return 1
+	default:
+		return max(1, int(f.Budget.Slots(group)))
+	}
+}
+
+// newQueued returns the image as the cluster would queue it.
+func (f Fleet) newQueued(img *v1alpha1.FleetDiskImage, effective *override.Effective, m *v1alpha1.MemberCluster, knownBytes int64) v1alpha1.QueuedImport {
+	q := v1alpha1.QueuedImport{
+		Namespace: img.Spec.TargetNamespace, Name: img.ImageNameForVersion(img.Spec.Version), Source: v1alpha1.SourceOther, AtMostBytes: effective.Spec.DiskSize.Value(),
+	}
+	if effective.Spec.URL == img.Spec.Template.URL {
+		q.Bytes = knownBytes
+	}
+	if f.Budget != nil {
+		q.Source, q.Reason = f.Budget.SourceGroups().GroupOrOther(effective.Spec.SourceHost()), v1alpha1.ReasonWaitingForFleet
+	}
+	if w := m.Status.Window; w != nil && w.OpensAt != nil && w.OpensAt.After(f.Now) {
+		q.Reason, q.OpensAt = v1alpha1.ReasonWaitingForWindow, w.OpensAt
+	}
+	return q
+}
+
+// snapshot returns what the cluster imports and queues.
+func (t *Target) snapshot(now time.Time) eta.Snapshot {
+	return eta.Snapshot{Activity: t.Activity, SourceLimits: t.SourceLimits, ObservedAt: t.ObservedAt, Now: now}
+}
+
+// join estimates an image at the end of the cluster's queue, and has it wait there.
+func (t *Target) join(now time.Time, q v1alpha1.QueuedImport) eta.Estimate {
+	if t.Activity == nil {
+		return eta.Estimate{Why: eta.UnknownNotReported}
+	}
+	a := *t.Activity
+	if budget := t.Member.Status.Budget; budget != nil && a.Slots == 0 && a.Queued == 0 { // an idle member does not tell that it has changed
+		a.Budget = *budget
+	}
+	t.Activity = &a
+	estimate := t.snapshot(now).ForNew(q)
+	if int(a.Queued) <= len(a.Head) {
+		a.Head = slices.Concat(a.Head, []v1alpha1.QueuedImport{q})
+	}
+	a.Queued++
+	return estimate
+}
+
+func toEstimate(e eta.Estimate) readapi.Estimate {
+	if e.Why != "" {
+		return readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
+	}
+	at, low, high := metav1.NewTime(e.At), metav1.NewTime(e.Low), metav1.NewTime(e.High)
+	return readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
+}
+
+// pace has at most limit of some clusters import at a time, in their order.
+func (i *Image) pace(now time.Time, of []int, limit int) {
+	for _, field := range []func(*readapi.Estimate) *metav1.Time{
+		func(e *readapi.Estimate) *metav1.Time { return e.At }, func(e *readapi.Estimate) *metav1.Time { return e.Earliest }, func(e *readapi.Estimate) *metav1.Time { return e.Latest },
+	} {
+		var ends []time.Time // of those that run, in order
+		for _, index := range of {
+			at := field(&i.Expected[index].Estimate)
+			if at == nil {
+				continue
+			}
+			takes, from := at.Sub(now), now
+			for len(ends) >= limit {
+				from, ends = ends[0], ends[1:]
+			}
+			at.Time = from.Add(takes)
+			place, _ := slices.BinarySearchFunc(ends, at.Time, time.Time.Compare)
+			ends = slices.Insert(ends, place, at.Time)
+		}
+	}
+}
+
+// lastOf returns when the last cluster is expected; nil where that of one is not known.
+func lastOf(all []Expected) *readapi.Estimate {
+	var last *readapi.Estimate
+	for i := range all {
+		e := &all[i].Estimate
+		if e.At == nil {
+			return nil
+		}
+		if last == nil {
+			last = &readapi.Estimate{At: e.At, Earliest: e.Earliest, Latest: e.Latest}
+		}
+		last.At, last.Earliest, last.Latest = later(last.At, e.At), later(last.Earliest, e.Earliest), later(last.Latest, e.Latest)
+		last.AtMost = last.AtMost || e.AtMost
+	}
+	return last
+}
+
+func later(a, b *metav1.Time) *metav1.Time {
+	if b.After(a.Time) {
+		return b
+	}
+	return a
+}
+
+// wave is one of the rollout, in order.
+type wave struct {
+	name     string
+	selector labels.Selector
+	// isHeld: it needs an approval. isOpen: clusters of it are not done, or get the image by the preload.
+	isHeld, isOpen bool
+	// left are the clusters before the preload that are to begin, or in progress, of total.
+	left, total    int32
+	maxConcurrency *intstr.IntOrString
+}
+
+type waves struct {
+	all []wave
+	// isNew: the hub has not processed the spec. isStalled: a person has to correct something.
+	paused, isNew, isStalled bool
+}
+
+// newWaves returns the waves, with how far they are.
+func newWaves(img *v1alpha1.FleetDiskImage, targets []Target, download []string) (*waves, error) {
+	isStalled := img.Status.Phase == v1alpha1.RolloutFailed || meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionStalled)
+	ws := &waves{paused: img.Spec.Rollout.Paused, isNew: !rollout.IsObserved(img), isStalled: isStalled}
+	for i := range img.Spec.Rollout.Waves {
+		w := &img.Spec.Rollout.Waves[i]
+		selector, err := metav1.LabelSelectorAsSelector(&w.ClusterSelector)
+		if err != nil {
+			return nil, fmt.Errorf("spec.rollout.waves[%s].clusterSelector: %w", w.Name, err)
+		}
+		limit := w.MaxConcurrency
+		if limit == nil {
+			limit = img.Spec.Rollout.MaxConcurrency
+		}
+		ws.all = append(ws.all, wave{name: w.Name, selector: selector, maxConcurrency: limit, isHeld: approval.IsRequired(img, w.Name) && approval.FindApproval(img, w.Name, img.Spec.Version) == nil})
+	}
+	ws.all = append(ws.all, wave{name: v1alpha1.WaveRest, selector: labels.Everything(), maxConcurrency: img.Spec.Rollout.MaxConcurrency})
+	for i := range ws.all {
+		w := &ws.all[i]
+		for _, st := range img.Status.Waves {
+			if st.Name == w.name {
+				w.left, w.total = st.Clusters.ToApply+st.Clusters.Progressing, st.Clusters.Total
+				w.isOpen = st.Clusters.Total > 0 && st.DoneAt == nil
+			}
+		}
+	}
+	for i := range targets {
+		if m := targets[i].Member; slices.Contains(download, m.Name) {
+			w := ws.find(m)
+			w.isOpen, w.total = true, w.total+1
+		}
+	}
+	return ws, nil
+}
+
+func (ws *waves) find(m *v1alpha1.MemberCluster) *wave {
+	for i := range ws.all {
+		if ws.all[i].selector.Matches(labels.Set(m.Labels)) {
+			return &ws.all[i]
+		}
+	}
+	return &ws.all[len(ws.all)-1]
+}
+
+// limit is maxConcurrency as a number of clusters, at least one.
+func (w *wave) limit() int {
+	if w.maxConcurrency == nil {
+		return math.MaxInt
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(w.maxConcurrency, int(w.total), false)
+	if err != nil {
+		return 1
+	}
+	return max(1, n)
+}
+
+// hold says in an estimate what the rollout waits for before a cluster begins; false for nothing.
+func (ws *waves) hold(e *readapi.Estimate, m *v1alpha1.MemberCluster) bool {
+	own := ws.find(m)
+	switch {
+	case ws.isNew:
+		e.Reason, e.Message = reasonNotObserved, "the hub has not processed the newest spec yet"
+	case ws.paused:
+		e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "the rollout is paused"
+	case ws.isStalled:
+		e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "the rollout is stalled"
+	case own.isHeld:
+		e.Reason, e.Message = string(eta.UnknownWaitsForPerson), fmt.Sprintf("wave %s needs approval", own.name)
+	case own.left > 0 && own.maxConcurrency != nil:
+		e.Reason, e.Message = v1alpha1.ReasonMaxConcurrency, fmt.Sprintf("other clusters of wave %s go first", own.name)
+	}
+	for i := 0; &ws.all[i] != own && e.Reason == ""; i++ {
+		if ws.all[i].isOpen {
+			e.Reason, e.Message = reasonWavesBefore, fmt.Sprintf("wave %s comes first", ws.all[i].name)
+		}
+	}
+	return e.Reason != ""
+}

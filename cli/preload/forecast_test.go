@@ -1,0 +1,179 @@
+package preload_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/cli/render/rendertest"
+)
+
+// newIdle is a cluster with one slot that imports 600 MiB in ten minutes, and nothing now.
+func newIdle(name string) preload.Target {
+	t := newTarget(name, false, nil)
+	t.ObservedAt, t.Activity = now, &v1alpha1.ReportedActivity{
+		ObservedAt: metav1.NewTime(now), Budget: 1,
+		Rates: []v1alpha1.SourceRate{{Name: v1alpha1.SourceOther, P20: 900 << 10, P50: 1 << 20, P80: 1100 << 10, Samples: 9}},
+	}
+	return t
+}
+
+func newObserved() *v1alpha1.FleetDiskImage {
+	img := newImage()
+	img.Status.ObservedGeneration, img.Status.Phase = img.Generation, v1alpha1.RolloutSucceeded
+	return img
+}
+
+func forecast(t *testing.T, f preload.Fleet, img *v1alpha1.FleetDiskImage, targets []preload.Target) preload.Image {
+	t.Helper()
+	i, err := preload.NewImage(img, targets, 600<<20)
+	require.NoError(t, err)
+	f.Now = now
+	require.NoError(t, i.Forecast(f, img, targets))
+	return i
+}
+
+// minutesOf returns -1 where no time is given.
+func minutesOf(e preload.Expected) int {
+	if e.At == nil {
+		return -1
+	}
+	return int(e.At.Sub(now).Round(time.Minute).Minutes())
+}
+
+func TestForecast(t *testing.T) {
+	for name, test := range map[string]struct {
+		change      func(*v1alpha1.FleetDiskImage, []preload.Target)
+		fleet       preload.Fleet
+		wantMinutes []int
+		wantReason  string
+	}{
+		"idle": {wantMinutes: []int{10, 10}},
+		"one at a time": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) {
+			img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+		}, wantMinutes: []int{10, 20}},
+		"others of the wave go first": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) {
+			img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+			img.Status.Waves = []v1alpha1.WaveStatus{{Name: v1alpha1.WaveRest, Clusters: v1alpha1.ClusterCounts{Total: 1, Progressing: 1}}}
+		}, wantReason: v1alpha1.ReasonMaxConcurrency},
+		"failed":                    {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) { img.Status.Phase = v1alpha1.RolloutFailed }, wantReason: "WaitsForPerson"},
+		"paused":                    {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) { img.Spec.Rollout.Paused = true }, wantReason: "WaitsForPerson"},
+		"paused, and made directly": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) { img.Spec.Rollout.Paused = true }, fleet: preload.Fleet{Live: true}, wantMinutes: []int{10, 10}},
+		"not approved": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) {
+			img.Spec.Rollout.Waves = []v1alpha1.Wave{{Name: "all", RequireApproval: true}}
+		}, wantReason: "WaitsForPerson"},
+		"a wave before": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) {
+			img.Spec.Rollout.Waves = []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{"canary": "true"}}}}
+			img.Status.Waves = []v1alpha1.WaveStatus{{Name: "canary", Clusters: v1alpha1.ClusterCounts{Total: 1, Progressing: 1}}}
+		}, wantReason: "WavesBefore"},
+		"not processed": {change: func(img *v1alpha1.FleetDiskImage, _ []preload.Target) { img.Generation++ }, wantReason: "NotObserved"},
+		"no activity": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[0].Activity, targets[1].Activity = nil, nil
+		}, wantReason: "NotReported"},
+		"no room": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[0].Shortages = map[string]string{"win-11": "no node has 1 GiB"}
+			targets[1].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "small", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonInsufficientStorage, Bytes: 1}}
+		}, wantReason: "InsufficientStorage"},
+		"room for a smaller one than waits": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[1].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "large", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonInsufficientStorage, Bytes: 1 << 50}}
+		}, wantMinutes: []int{10, 10}},
+		"failed there": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			for i := range targets {
+				targets[i].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-24.2", Phase: v1alpha1.PhaseFailed}}
+			}
+		}, wantReason: "WaitsForPerson"},
+		"queued already": {change: func(img *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			img.Spec.Placement.ClusterNames = []string{"oslo", "turku"}
+			for i := range targets {
+				targets[i].Activity.Queued = 2
+				targets[i].Activity.Head = []v1alpha1.QueuedImport{{Namespace: "images", Name: "first", Source: v1alpha1.SourceOther, Bytes: 600 << 20}, {Namespace: "images", Name: "win-11-24.2", Source: v1alpha1.SourceOther, Bytes: 600 << 20}}
+			}
+		}, wantMinutes: []int{20, 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img, targets := newObserved(), []preload.Target{newIdle("oslo"), newIdle("turku")}
+			if test.change != nil {
+				test.change(img, targets)
+			}
+			i := forecast(t, test.fleet, img, targets)
+			require.Len(t, i.Expected, 2)
+			if test.wantReason == "" {
+				assert.Equal(t, test.wantMinutes, []int{minutesOf(i.Expected[0]), minutesOf(i.Expected[1])})
+				require.NotNil(t, i.ExpectedBy)
+				assert.Equal(t, i.Expected[1].At, i.ExpectedBy.At)
+				return
+			}
+			for _, e := range i.Expected {
+				assert.Equal(t, test.wantReason, e.Reason)
+				assert.Nil(t, e.At)
+			}
+			assert.Nil(t, i.ExpectedBy)
+		})
+	}
+}
+
+// A second image waits behind the first.
+func TestForecastOfSeveralImages(t *testing.T) {
+	first, second := newObserved(), newObserved()
+	second.Name = "win-10"
+	targets := []preload.Target{newIdle("oslo")}
+	before := *targets[0].Activity
+	forecast(t, preload.Fleet{}, first, targets)
+	assert.Equal(t, 20, minutesOf(forecast(t, preload.Fleet{}, second, targets).Expected[0]))
+	assert.Empty(t, before.Head)
+}
+
+func TestBefore(t *testing.T) {
+	p := func(images ...preload.Image) *preload.Preload { return preload.New(now, images) }
+	img := newObserved()
+	timed := forecast(t, preload.Fleet{}, img, []preload.Target{newIdle("oslo")})
+	unknown := forecast(t, preload.Fleet{}, img, []preload.Target{newIdle("oslo"), newTarget("edge-3", true, nil)})
+	full := newIdle("lab-2")
+	full.Shortages = map[string]string{"win-11": "no node has 1 GiB"}
+	noRoom := forecast(t, preload.Fleet{}, img, []preload.Target{full, newTarget("edge-3", true, nil)})
+	for name, test := range map[string]struct {
+		p            *preload.Preload
+		before       time.Duration
+		allowUnknown bool
+		wantCode     exit.Code
+	}{
+		"in time":                   {p: p(timed), before: time.Hour},
+		"late":                      {p: p(timed), before: time.Minute, wantCode: exit.No},
+		"unknown":                   {p: p(timed, unknown), before: time.Hour, wantCode: exit.Unknown},
+		"unknown, and allowed":      {p: p(unknown), before: time.Hour, allowUnknown: true},
+		"unknown, and another late": {p: p(unknown, timed), before: time.Minute, allowUnknown: true, wantCode: exit.No},
+		"no room":                   {p: p(noRoom), before: 100 * time.Hour, wantCode: exit.No},
+		"nothing to do":             {p: p(), before: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, exit.Yes, test.p.ExitCode(false), "nobody asked")
+			test.p.Judge(now.Add(test.before))
+			assert.Equal(t, test.wantCode, test.p.ExitCode(test.allowUnknown))
+		})
+	}
+	shown := p(timed, unknown, noRoom)
+	shown.Judge(now.Add(5 * time.Minute))
+	rendertest.Golden(t, "late", now, shown)
+}
+
+func TestParseBefore(t *testing.T) {
+	for text, want := range map[string]string{
+		"18:00": "2026-03-02T18:00:00Z", "16:21": "2026-03-03T16:21:00Z", "2026-03-04 09:30": "2026-03-04T09:30:00Z", "2026-03-02T20:00:00+02:00": "2026-03-02T18:00:00Z",
+	} {
+		got, err := preload.ParseBefore(text, now)
+		require.NoError(t, err)
+		assert.Equal(t, want, got.UTC().Format(time.RFC3339), text)
+	}
+	for text, want := range map[string]string{"soon": "must be a time", "25:00": "must be a time", "2026-03-02T16:00:00Z": "has passed"} {
+		_, err := preload.ParseBefore(text, now)
+		require.ErrorContains(t, err, "--before "+text+": "+want)
+	}
+}

@@ -271,7 +271,7 @@ func (show *Show) Draw(p *render.Page) {
 		p.Gap()
 		t := p.Table(render.Column{Title: "FROM", Elastic: true}, render.Column{Title: "CLUSTERS", Right: true})
 		for _, o := range show.Overrides {
-			t.Row(render.Words(o.Source), render.Words(fmt.Sprint(o.Clusters)))
+			t.Row(render.Words(o.Source), render.Words(render.Number(o.Clusters)))
 		}
 	}
 	if show.Chain != nil {

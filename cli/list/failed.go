@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
@@ -59,14 +60,14 @@ func (f *FailedImages) Finish() *List[Image] {
 		if f.namespace == "" && len(f.rows.query.Names) == 0 {
 			f.rows.NotListed = more
 		} else {
-			note = fmt.Sprintf("%d more failed images are not listed. ", more) + note
+			note = numbers.Sprintf("%d more failed images are not listed. ", more) + note
 		}
 		notes = append(notes, note)
 	}
 	if n := len(f.unknown); n > 0 {
 		named := strings.Join(f.unknown[:min(n, maxNamedClusters)], ", ")
 		if n > maxNamedClusters {
-			named += fmt.Sprintf(" and %d more", n-maxNamedClusters)
+			named += numbers.Sprintf(" and %d more", n-maxNamedClusters)
 		}
 		notes = append(notes, "There is no current report of "+named)
 	}

@@ -2,12 +2,12 @@ package list
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -92,7 +92,7 @@ func (c Cluster) cells(now time.Time) []render.Line {
 	}
 	slots := "-"
 	if c.Slots != nil && c.Budget != nil {
-		slots = fmt.Sprintf("%d/%d", *c.Slots, *c.Budget)
+		slots = numbers.Sprintf("%d/%d", *c.Slots, *c.Budget)
 	}
 	return append([]render.Line{render.Words(c.Name), state},
 		render.Cells(slots, countOf(c.Queued), countOf(c.Ready), countOf(c.Failed), ageOf(now, c.LastReport), c.Policy, c.Message)...)
@@ -163,7 +163,7 @@ func (r Rollout) cells(now time.Time) []render.Line {
 	}
 	done, deferred := "-", "-"
 	if r.Clusters != nil {
-		done, deferred = fmt.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total), fmt.Sprint(r.Clusters.Deferred)
+		done, deferred = numbers.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total), render.Number(r.Clusters.Deferred)
 	}
 	return []render.Line{
 		render.Words(r.Name), render.Words(r.Version), state, render.Words(cmp.Or(r.Wave, "-")), render.Words(done), render.Words(countOf(r.Failed)), render.Words(deferred), render.Words(render.Age(now, r.CreatedAt.Time)), render.Words(r.Message),
@@ -216,5 +216,5 @@ func (s Source) isUnknown() bool   { return s.Unknown > 0 }
 func (s Source) isFailing() bool   { return s.Failed > 0 }
 
 func (s Source) cells(now time.Time) []render.Line {
-	return render.Cells(s.Source, fmt.Sprint(s.Clusters), fmt.Sprint(s.Ready), fmt.Sprint(s.Failed), fmt.Sprint(s.References), render.Bytes(s.Bytes), ageOf(now, s.UnreferencedSince), fmt.Sprint(s.Unknown))
+	return render.Cells(s.Source, render.Number(s.Clusters), render.Number(s.Ready), render.Number(s.Failed), render.Number(s.References), render.Bytes(s.Bytes), ageOf(now, s.UnreferencedSince), render.Number(s.Unknown))
 }

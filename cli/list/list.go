@@ -215,7 +215,7 @@ func countOf[N int | int32 | int64](n *N) string {
 	if n == nil {
 		return "-"
 	}
-	return fmt.Sprint(*n)
+	return render.Number(*n)
 }
 
 func ageOf(now time.Time, since *metav1.Time) string {

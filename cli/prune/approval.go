@@ -141,7 +141,7 @@ func (a *Approval) Draw(p *render.Page) {
 		if g.OldestUnreferencedSince != nil {
 			since = render.Age(a.now, g.OldestUnreferencedSince.Time)
 		}
-		t.Row(render.Cells(g.Name, fmt.Sprint(g.Clusters), render.Bytes(g.Bytes), since)...)
+		t.Row(render.Cells(g.Name, render.Number(g.Clusters), render.Bytes(g.Bytes), since)...)
 	}
 	p.Gap()
 }

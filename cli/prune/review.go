@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -165,5 +166,5 @@ func (v *Review) Names() []string {
 
 // Summary says in one line how far the report is.
 func (v *Review) Summary() string {
-	return fmt.Sprintf("PruneReport %s: %d of %s answered", v.Report, v.Clusters.Answered, render.Count(v.Clusters.Total, "cluster"))
+	return numbers.Sprintf("PruneReport %s: %d of %s answered", v.Report, v.Clusters.Answered, render.Count(v.Clusters.Total, "cluster"))
 }

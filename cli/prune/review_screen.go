@@ -1,10 +1,10 @@
 package prune
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -115,7 +115,7 @@ func (v *Review) drawGroups(p *render.Page) {
 		if g.OldestUnreferencedSince != nil {
 			since = render.Age(v.now, g.OldestUnreferencedSince.Time)
 		}
-		t.Row(render.Cells(g.Name, fmt.Sprint(g.Clusters), fmt.Sprint(g.Images), render.Bytes(g.Bytes), since, whoMisses(&g))...)
+		t.Row(render.Cells(g.Name, render.Number(g.Clusters), render.Number(g.Images), render.Bytes(g.Bytes), since, whoMisses(&g))...)
 	}
 }
 
@@ -126,7 +126,7 @@ func whoMisses(g *readapi.PruneGroup) string {
 	case g.Others == g.Images:
 		return "made by people"
 	case g.Others > 0:
-		return fmt.Sprintf("%d made by people", g.Others)
+		return numbers.Sprintf("%d made by people", g.Others)
 	case g.DeclaredBy != "":
 		return "no machine; an old version of " + g.DeclaredBy
 	default:
@@ -138,7 +138,7 @@ func (v *Review) drawKept(p *render.Page) {
 	var kept []string
 	for _, k := range v.Kept {
 		if k.Count > 0 {
-			kept = append(kept, fmt.Sprintf("%s %d", k.Reason, k.Count))
+			kept = append(kept, numbers.Sprintf("%s %d", k.Reason, k.Count))
 		}
 	}
 	if len(kept) > 0 {

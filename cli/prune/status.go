@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -93,7 +94,7 @@ func (v *Progress) Names() []string { return []string{render.Reference("ImagePru
 
 // Summary says in one line how far it is.
 func (v *Progress) Summary() string {
-	return fmt.Sprintf("ImagePrune %s: %s %s, %d of %s deleted, %d not started, %d pending, %d stay, %d taken back, %d unknown", v.Name, cmp.Or(string(v.Phase), "new"), v.Reason,
+	return numbers.Sprintf("ImagePrune %s: %s %s, %d of %s deleted, %d not started, %d pending, %d stay, %d taken back, %d unknown", v.Name, cmp.Or(string(v.Phase), "new"), v.Reason,
 		v.Images.Pruned, render.Count(v.Images.Total, "image"), v.Images.Waiting, v.Images.Pending, v.Images.Skipped, v.Images.Undone, v.Images.Unknown)
 }
 
@@ -224,7 +225,7 @@ func (v *Overview) Draw(p *render.Page) {
 			if r.CompletedAt != nil {
 				age = render.Age(v.now, r.CompletedAt.Time)
 			}
-			t.Row(render.Words(r.Report), r.state(), render.Words(fmt.Sprintf("%d/%d", r.Clusters.Answered, r.Clusters.Total)), render.Words(fmt.Sprint(r.Candidates.Count)),
+			t.Row(render.Words(r.Report), r.state(), render.Words(numbers.Sprintf("%d/%d", r.Clusters.Answered, r.Clusters.Total)), render.Words(render.Number(r.Candidates.Count)),
 				render.Words(render.Bytes(r.Candidates.Bytes)), render.Words(age), render.Words(r.Digest))
 		}
 	}
@@ -236,7 +237,7 @@ func (v *Overview) Draw(p *render.Page) {
 		render.Column{Title: "BYTES", Right: true}, render.Column{Title: "APPROVED BY", Drop: 2})
 	for i := range v.Prunes {
 		x := &v.Prunes[i]
-		t.Row(render.Words(x.Name), x.state(), render.Words(fmt.Sprintf("%d/%d", x.Images.Pruned, x.Images.Total)), render.Words(fmt.Sprint(x.Images.Skipped)),
+		t.Row(render.Words(x.Name), x.state(), render.Words(numbers.Sprintf("%d/%d", x.Images.Pruned, x.Images.Total)), render.Words(render.Number(x.Images.Skipped)),
 			render.Words(render.Bytes(x.PrunedBytes)), render.Words(x.ApprovedBy))
 		if !x.Phase.IsFinal() && !x.Undo {
 			t.Command(shellword.FormatCommand("kubectl ot prune undo %s", x.Name))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/pelotech/ot-fleet/api/numbers"
 )
 
 // Bytes formats a size, as in 24 GiB.
@@ -60,10 +62,13 @@ func Clock(now, t time.Time) string {
 	}
 }
 
+// Number formats a whole number, as in 1,000.
+func Number[N int | int32 | int64](n N) string { return numbers.Format(int64(n)) }
+
 // Count formats a number with its noun, as in 1 image, 2 images.
 func Count[N int | int32 | int64](n N, noun string) string {
-	if n == 1 {
-		return fmt.Sprintf("%d %s", n, noun)
+	if n != 1 {
+		noun += "s"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return Number(n) + " " + noun
 }

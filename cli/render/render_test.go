@@ -25,6 +25,17 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// The dashboard shows the same: api/numbers has the corpus of its tests.
+func TestNumbers(t *testing.T) {
+	assert.Equal(t, "1,200", render.Number(1200))
+	assert.Equal(t, "1,200 images", render.Count(1200, "image"))
+	assert.Equal(t, "1 image", render.Count(1, "image"))
+	p := &render.Page{}
+	p.Line(render.Text("%d of %s", 1000, "1000"), render.Bold(" %d", int32(2000)), render.Dim(" %d", int64(3000)))
+	p.Lines(render.Failed.With("%d failed", 4000))
+	assert.Equal(t, "1,000 of 1000 2,000 3,000\n✗ 4,000 failed\n", render.Print(p, render.Options{}))
+}
+
 func TestPercentNeverClaimsTheEnd(t *testing.T) {
 	for share, want := range map[float64]string{0: "0%", 0.001: "1%", 0.5: "50%", 0.999: "99%", 1: "100%"} {
 		assert.Equal(t, want, render.Percent(share))

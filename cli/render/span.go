@@ -1,10 +1,11 @@
 package render
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"unicode"
+
+	"github.com/pelotech/ot-fleet/api/numbers"
 )
 
 // Style says what a text is, not how it looks.
@@ -32,16 +33,16 @@ type Span struct {
 type Line []Span
 
 // Text formats plain text.
-func Text(format string, args ...any) Span { return Span{Text: fmt.Sprintf(format, args...)} }
+func Text(format string, args ...any) Span { return Span{Text: numbers.Sprintf(format, args...)} }
 
 // Bold formats text that stands out.
 func Bold(format string, args ...any) Span {
-	return Span{Text: fmt.Sprintf(format, args...), Style: Strong}
+	return Span{Text: numbers.Sprintf(format, args...), Style: Strong}
 }
 
 // Dim formats text that stands back.
 func Dim(format string, args ...any) Span {
-	return Span{Text: fmt.Sprintf(format, args...), Style: Faint}
+	return Span{Text: numbers.Sprintf(format, args...), Style: Faint}
 }
 
 // Words is a line of one plain text.
@@ -95,7 +96,7 @@ func (s Sign) Span() Span { return signs[s] }
 // With returns the sign and what it marks, in the sign's colour.
 func (s Sign) With(format string, args ...any) Line {
 	mark := signs[s]
-	return Line{mark, {Text: " " + fmt.Sprintf(format, args...), Style: mark.Style}}
+	return Line{mark, {Text: " " + numbers.Sprintf(format, args...), Style: mark.Style}}
 }
 
 // Bar draws a share of a whole, from 0 to 1, in width cells.

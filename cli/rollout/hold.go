@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -135,7 +136,7 @@ func Abort(img *v1alpha1.FleetDiskImage, backTo string, caller Caller, reason st
 		a.Done = fmt.Sprintf("version %s is wanted again: of %s, %s, and %s", backTo, img.Spec.Version, describeMoving(a.Moving), describeKept(a.ToApply))
 		a.Notes = append(a.Notes, fmt.Sprintf("%s stays where it is, and clusters that have %s download nothing", img.Spec.Version, backTo))
 		if !equality.Semantic.DeepEqual(formerOverrides, img.Spec.Overrides) && len(formerOverrides)+len(img.Spec.Overrides) > 0 {
-			a.Notes = append(a.Notes, fmt.Sprintf("spec.overrides become those of %s again: %s instead of %d", backTo, render.Count(len(formerOverrides), "override"), len(img.Spec.Overrides)))
+			a.Notes = append(a.Notes, numbers.Sprintf("spec.overrides become those of %s again: %s instead of %d", backTo, render.Count(len(formerOverrides), "override"), len(img.Spec.Overrides)))
 		}
 		if v.Namespace != img.Spec.TargetNamespace || v.Image != img.ImageNameForVersion(backTo) {
 			a.Notes = append(a.Notes, fmt.Sprintf("spec.targetNamespace and spec.imageName become those of its images again, %s/%s", v.Namespace, v.Image))
@@ -318,7 +319,7 @@ func describeKept(n int32) string {
 	if n == 1 {
 		return "1 does not begin"
 	}
-	return fmt.Sprintf("%d do not begin", n)
+	return numbers.Sprintf("%d do not begin", n)
 }
 
 func describeNext(n int32) string {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -104,7 +105,7 @@ func (p *Progress) Draw(page *render.Page) {
 			render.Column{Title: "NOT STARTED", Right: true, Drop: 3}, render.Column{Title: "", Elastic: true, Min: 10, Drop: 1})
 		for _, w := range p.Waves {
 			c := w.Clusters
-			t.Row(append(render.Cells(w.Name, fmt.Sprint(c.Total), fmt.Sprint(c.Succeeded), fmt.Sprint(c.Progressing), fmt.Sprint(c.Failed+c.TimedOut), fmt.Sprint(c.Deferred), fmt.Sprint(c.ToApply)), p.waveState(w))...)
+			t.Row(append(render.Cells(w.Name, render.Number(c.Total), render.Number(c.Succeeded), render.Number(c.Progressing), render.Number(c.Failed+c.TimedOut), render.Number(c.Deferred), render.Number(c.ToApply)), p.waveState(w))...)
 		}
 	}
 	drawClusters(page, "FAILED", render.Failed, p.Failing)
@@ -190,13 +191,13 @@ func (p *Progress) Summary() string {
 			break
 		}
 	}
-	text := fmt.Sprintf("%s: %s %s%s: %d of %s ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, render.Count(c.Total, "cluster"))
+	text := numbers.Sprintf("%s: %s %s%s: %d of %s ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, render.Count(c.Total, "cluster"))
 	for _, more := range []struct {
 		n    int32
 		word string
 	}{{c.Progressing, "in progress"}, {c.Failed + c.TimedOut, "failed"}, {c.Deferred, "offline"}} {
 		if more.n > 0 {
-			text += fmt.Sprintf(", %d %s", more.n, more.word)
+			text += numbers.Sprintf(", %d %s", more.n, more.word)
 		}
 	}
 	for _, f := range p.Failing {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -160,7 +161,7 @@ func judgeGoal(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOpt
 			return Verdict{}, false
 		}
 		c := st.Waves[i].Clusters
-		return Verdict{true, exit.Yes, fmt.Sprintf("%s %s: wave %s is done: %d ready, %d failed, %d offline of %d clusters",
+		return Verdict{true, exit.Yes, numbers.Sprintf("%s %s: wave %s is done: %d ready, %d failed, %d offline of %d clusters",
 			img.Name, img.Spec.Version, goal.Target, c.Succeeded, c.Failed+c.TimedOut, c.Deferred, c.Total)}, true
 	case GoalIn:
 		return judgeIn(img, goal.Target, in, o)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -132,13 +133,13 @@ func (st *Status) Summary() string {
 			held++
 		}
 	}
-	clusters := fmt.Sprintf("%d of %s ready", st.Clusters.Ready, render.Count(st.Clusters.Total, "cluster"))
+	clusters := numbers.Sprintf("%d of %s ready", st.Clusters.Ready, render.Count(st.Clusters.Total, "cluster"))
 	for _, group := range st.clusterGroups() {
 		if len(group.clusters) > 0 {
-			clusters += fmt.Sprintf(", %d %s", len(group.clusters), group.word)
+			clusters += numbers.Sprintf(", %d %s", len(group.clusters), group.word)
 		}
 	}
-	return fmt.Sprintf("FLEET %s: %s, %s, %d queued, %d of %s done, %d held, %s failed", st.Hub, clusters, st.Slots.text(), st.Slots.Queued,
+	return numbers.Sprintf("FLEET %s: %s, %s, %d queued, %d of %s done, %d held, %s failed", st.Hub, clusters, st.Slots.text(), st.Slots.Queued,
 		st.RolloutsDone, render.Count(len(st.Rollouts), "rollout"), held, render.Count(st.FailedTotal, "image"))
 }
 
@@ -209,13 +210,13 @@ func (s Slots) text() string {
 	}
 	switch {
 	case s.Limit != nil && s.Held != nil:
-		return fmt.Sprintf("%s%d of %d slots of the fleet used, %d taken", atLeast, s.Used, *s.Limit, max(s.Used, *s.Held))
+		return numbers.Sprintf("%s%d of %d slots of the fleet used, %d taken", atLeast, s.Used, *s.Limit, max(s.Used, *s.Held))
 	case s.Limit != nil:
-		return fmt.Sprintf("%s%d of %d slots of the fleet used", atLeast, s.Used, *s.Limit)
+		return numbers.Sprintf("%s%d of %d slots of the fleet used", atLeast, s.Used, *s.Limit)
 	case s.Held != nil:
-		return fmt.Sprintf("%d of %d slots of the clusters used, %d taken in the fleet's budget", s.Used, s.Budget, *s.Held)
+		return numbers.Sprintf("%d of %d slots of the clusters used, %d taken in the fleet's budget", s.Used, s.Budget, *s.Held)
 	default:
-		return fmt.Sprintf("%d of %d slots of the clusters used", s.Used, s.Budget)
+		return numbers.Sprintf("%d of %d slots of the clusters used", s.Used, s.Budget)
 	}
 }
 
@@ -244,9 +245,9 @@ func (st *Status) drawSlots(p *render.Page) {
 		render.Column{Title: "IN A DAY", Right: true, Drop: 2}, render.Column{Title: "WAITS", Drop: 1},
 	).Indent(2)
 	for _, s := range st.Sources {
-		slots, rate, day, waits := fmt.Sprint(s.Used), "-", "-", "-"
+		slots, rate, day, waits := render.Number(s.Used), "-", "-", "-"
 		if s.Limit != nil {
-			slots = fmt.Sprintf("%d of %d", s.Used, *s.Limit)
+			slots = numbers.Sprintf("%d of %d", s.Used, *s.Limit)
 		}
 		if s.BytesPerSecond != nil {
 			rate = render.Rate(*s.BytesPerSecond)
@@ -285,8 +286,8 @@ func (st *Status) drawRollouts(p *render.Page) {
 		}
 		c := r.Clusters
 		t.Row(
-			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(fmt.Sprint(c.Total)), render.Words(fmt.Sprint(c.Succeeded)),
-			render.Words(fmt.Sprint(c.Progressing)), render.Words(fmt.Sprint(c.Failed+c.TimedOut)), render.Words(fmt.Sprint(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
+			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(render.Number(c.Total)), render.Words(render.Number(c.Succeeded)),
+			render.Words(render.Number(c.Progressing)), render.Words(render.Number(c.Failed+c.TimedOut)), render.Words(render.Number(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
 		)
 		if r.Command != "" {
 			t.Command(r.Command)

@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
 
@@ -126,7 +127,7 @@ func (t *Top) drawClusters(p *render.Page) {
 		if n == nil {
 			return "-"
 		}
-		return fmt.Sprint(*n)
+		return render.Number(*n)
 	}
 	for row, c := range t.Clusters {
 		switch {
@@ -139,7 +140,7 @@ func (t *Top) drawClusters(p *render.Page) {
 				oldest = render.Age(t.now, c.OldestQueuedAt.Time)
 			}
 			t.addCells(table, row, append([]render.Line{render.Words(c.Name)}, render.Cells(
-				fmt.Sprintf("%d/%d", c.Slots, c.Budget), number(c.Granted), fmt.Sprint(c.Queued), oldest, render.Rate(c.BytesPerSecond), number(c.Failed))...)...)
+				numbers.Sprintf("%d/%d", c.Slots, c.Budget), number(c.Granted), render.Number(c.Queued), oldest, render.Rate(c.BytesPerSecond), number(c.Failed))...)...)
 		}
 	}
 }
@@ -156,7 +157,7 @@ func (t *Top) drawSources(p *render.Page) {
 		}
 		if t.isDrawn(row) {
 			t.addCells(table, row, append([]render.Line{render.Words(s.Name)}, render.Cells(
-				fmt.Sprint(s.Imports), fmt.Sprint(s.Clusters), render.Rate(s.BytesPerSecond), fmt.Sprint(s.Waiting), transferred)...)...)
+				render.Number(s.Imports), render.Number(s.Clusters), render.Rate(s.BytesPerSecond), render.Number(s.Waiting), transferred)...)...)
 		}
 	}
 }

@@ -1,12 +1,12 @@
 package tree
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/rollout"
@@ -54,11 +54,11 @@ func NewRollout(s RolloutSnapshot) *Node {
 			wave.State, wave.Words, wave.Since = Done, "done", w.DoneAt
 		case w.Name == st.CurrentWave:
 			wave.State = root.State
-			wave.Words = fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+			wave.Words = numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
 		case c.Failed+c.TimedOut > 0:
-			wave.State, wave.Words = Failed, fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+			wave.State, wave.Words = Failed, numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
 		default:
-			wave.State, wave.Words = Waiting, fmt.Sprintf("%d of %d", c.Succeeded, c.Total)
+			wave.State, wave.Words = Waiting, numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
 		}
 		var nodes []*Node
 		for _, c := range clusters {
@@ -95,7 +95,7 @@ func rolloutState(i *v1alpha1.FleetDiskImage) State {
 
 func rolloutWords(i *v1alpha1.FleetDiskImage) string {
 	st := &i.Status
-	return fmt.Sprintf("%s %s  %d of %d", st.Phase, st.Reason, st.Clusters.Succeeded, st.Clusters.Total)
+	return numbers.Sprintf("%s %s  %d of %d", st.Phase, st.Reason, st.Clusters.Succeeded, st.Clusters.Total)
 }
 
 // listedClusters are those that the status names.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/explain"
+	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -53,14 +54,14 @@ func (w *Image) Draw(p *render.Page) {
 		case text == "":
 			text = render.Count(w.HolderCount, "machine")
 		case more > 0:
-			text += fmt.Sprintf(" … %d in all", w.HolderCount)
+			text += numbers.Sprintf(" … %d in all", w.HolderCount)
 		}
 		p.Section("WHO WAITS FOR IT", render.Text("%s", text))
 	}
 	if w.Sooner != nil {
 		priority := ""
 		if w.Budget.MaxPriority != nil {
-			priority = fmt.Sprintf("priority counts up to %d here; ", *w.Budget.MaxPriority)
+			priority = numbers.Sprintf("priority counts up to %d here; ", *w.Budget.MaxPriority)
 		}
 		p.Section("TO HAVE IT SOONER", render.Text("%sconcurrency %d would bring it ~%s sooner:", priority, w.Sooner.Concurrency, render.Duration(time.Duration(w.Sooner.Seconds)*time.Second)))
 		p.Command(w.Sooner.Command)
@@ -156,6 +157,6 @@ func leftOf(now time.Time, e *readapi.Estimate) string {
 
 func (w *Image) drawBudget(p *render.Page) {
 	if parts := w.BudgetChain(); len(parts) > 0 {
-		p.Section(fmt.Sprintf("WHY THE BUDGET IS %d", *w.Budget.Budget), render.Text("%s", strings.Join(parts, " · ")))
+		p.Section(numbers.Sprintf("WHY THE BUDGET IS %d", *w.Budget.Budget), render.Text("%s", strings.Join(parts, " · ")))
 	}
 }

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { formatAge, formatBytes, formatCount, formatDoing, formatDuration, formatPercent, now, plainText } from './format'
+import { formatAge, formatBytes, formatCount, formatDoing, formatDuration, formatNumber, formatPercent, now, plainText } from './format'
 
 describe('formatBytes', () => {
   it.each([
@@ -41,6 +41,14 @@ describe('formatPercent', () => {
     [0.999, '99%'],
     [1, '100%'],
   ])('%d is %s', (share, want) => expect(formatPercent(share)).toBe(want))
+})
+
+describe('formatNumber', () => {
+  it('formats as api/numbers does', () => {
+    const corpus = JSON.parse(readFileSync(join(import.meta.dirname, 'testdata/numbers.json'), 'utf8')) as { n: number; text: string }[]
+    expect(corpus.length).toBeGreaterThan(50)
+    for (const { n, text } of corpus) expect(formatNumber(n)).toBe(text)
+  })
 })
 
 describe('others', () => {

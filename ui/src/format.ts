@@ -1,4 +1,4 @@
-// Sizes, rates and times as `kubectl ot` prints them, and counts for people to read: 1,000 there is 1000, which scripts read, too.
+// Sizes, rates, times and numbers as `kubectl ot` prints them: testdata/numbers.json is of api/numbers.
 import { signal } from '@preact/signals'
 
 /** The time by which ages are shown. It moves every second while the page is seen. */

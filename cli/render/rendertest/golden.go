@@ -129,7 +129,7 @@ func collect(value any, now time.Time, known map[string]bool) {
 			collect(x, now, known)
 		}
 	case []any:
-		add(fmt.Sprint(len(v)))
+		add(render.Number(len(v)))
 		for _, x := range v {
 			collect(x, now, known)
 		}
@@ -141,7 +141,7 @@ func collect(value any, now time.Time, known map[string]bool) {
 	case json.Number:
 		add(v.String())
 		if n, err := v.Int64(); err == nil {
-			add(render.Bytes(n), render.Duration(time.Duration(n)*time.Second))
+			add(render.Number(n), render.Bytes(n), render.Duration(time.Duration(n)*time.Second))
 		}
 		if share, err := v.Float64(); err == nil && share >= 0 && share <= 1 {
 			add(render.Percent(share))

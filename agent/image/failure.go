@@ -47,6 +47,10 @@ const (
 	cdiReasonExceededQuota = "ErrExceededQuota"
 )
 
+// kubeletPullText begins CDI's message for any container image that the kubelet has not pulled; the
+// image's name follows. That of an importer's own pull begins with "Unable to process data: ".
+const kubeletPullText = "failed to pull image: "
+
 const outOfMemoryMessage = "importer ran out of memory (OOMKilled): raise podResourceRequirements in the spec.config of CDI"
 
 // DetectFailure reports whether an import has failed, at its first sign: CDI
@@ -76,8 +80,9 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonOOMKilled {
 		running.Message = outOfMemoryMessage
 	}
-	throttled := running.Reason == cdiReasonPullFailed && strings.Contains(running.Message, pullThrottled)
-	stopped := running.Status == corev1.ConditionFalse && !throttled &&
+	// Of a pull by the kubelet, the Pod says which container's it is, and whether anything was asked.
+	kubeletPulls := running.Reason == cdiReasonPullFailed && strings.HasPrefix(running.Message, kubeletPullText)
+	stopped := running.Status == corev1.ConditionFalse && !kubeletPulls &&
 		slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
 	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
 		return classifyFailure(running.Message), true

@@ -57,7 +57,7 @@ func TestDetectFailureFromDataVolume(t *testing.T) {
 		"phase Failed without a message":                {apitest.DataVolume("ns/dv").Phase(cdiv1.Failed), v1alpha1.ReasonImportFailed},
 		"a restart without a message":                   {importingDataVolume("", "").Restarts(1), v1alpha1.ReasonImportFailed},
 		"an importer still to start":                    {importingDataVolume("ErrStartingPod", "Error starting pod 'importer-dv': For more information, request access to cdi-deploy logs from your sysadmin"), ""},
-		"a pull that the kubelet delays":                {importingDataVolume("ImagePullFailed", "pull QPS exceeded"), ""},
+		"a pull that the kubelet delays":                {importingDataVolume("ImagePullFailed", "failed to pull image: r.example.com/disks/a:1"), ""},
 		"an importer that is created":                   {importingDataVolume("ContainerCreating", ""), ""},
 		"scratch space is on its way":                   {importingDataVolume("Scratch space required", "scratch space required and none found"), ""},
 		"not processed by CDI":                          {apitest.DataVolume("ns/dv"), ""},
@@ -184,6 +184,7 @@ func TestDetectFailureOfPullByNode(t *testing.T) {
 		"quota of the node":        {"server", "ImagePullBackOff", "Back-off pulling image \"a:1\": ErrImagePull: write /var/lib/containers/x:\ndisk quota exceeded", v1alpha1.ReasonImportFailed},
 		"is being pulled":          {"server", "PodInitializing", "", ""},
 		"the importer's own image": {"importer", "ErrImagePull", "unexpected EOF", ""},
+		"its own image, and waits": {"importer", "ImagePullBackOff", `Back-off pulling image "quay.io/kubevirt/cdi-importer:v1.65.0": ErrImagePull: unexpected EOF`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := apitest.Pod("ns/importer").Obj()
@@ -191,11 +192,15 @@ func TestDetectFailureOfPullByNode(t *testing.T) {
 				{Name: "importer", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 				{Name: tt.container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: tt.code, Message: tt.message}}},
 			}
-			got, failed := image.DetectFailure(&image.AttemptObjects{Pods: []corev1.Pod{*pod}})
-			assert.Equal(t, tt.wantReason, got.Reason)
-			assert.Equal(t, tt.wantReason != "", failed)
-			if failed {
-				assert.Contains(t, got.Message, "the node cannot pull the image ("+tt.code+")")
+			// CDI says the same of all of them within 2 seconds (pkg/controller/util.go).
+			pulling := importingDataVolume("ImagePullFailed", "failed to pull image: "+tt.container).Obj()
+			for _, dv := range []*cdiv1.DataVolume{nil, pulling} {
+				got, failed := image.DetectFailure(&image.AttemptObjects{DataVolume: dv, Pods: []corev1.Pod{*pod}})
+				assert.Equal(t, tt.wantReason, got.Reason)
+				assert.Equal(t, tt.wantReason != "", failed)
+				if failed {
+					assert.Contains(t, got.Message, "the node cannot pull the image ("+tt.code+")")
+				}
 			}
 		})
 	}

@@ -115,7 +115,7 @@ func TestOfImport(t *testing.T) {
 				{Name: "istio-proxy", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 			}
 		})}, wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "dial tcp: refused"},
-		"an image pull, by CDI":              {dv: running("ImagePullFailed", "Image pull failed: cdi-importer"), wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "Image pull failed: cdi-importer", wantPerson: true},
+		"an image pull, by CDI":              {dv: running("ImagePullFailed", "failed to pull image: quay.io/kubevirt/cdi-importer:v1.65.0"), wantReason: v1alpha1.ReasonImporterNotStarting, wantMessage: "failed to pull image: quay.io/kubevirt/cdi-importer", wantPerson: true},
 		"a key is missing":                   {pods: []corev1.Pod{waiting("CreateContainerConfigError", "couldn't find key secretKey in Secret ns/creds")}, wantReason: v1alpha1.ReasonSecretMissing, wantMessage: "couldn't find key secretKey in Secret ns/creds", wantPerson: true},
 		"a Secret is missing":                {pods: []corev1.Pod{waiting("CreateContainerConfigError", `secret "creds" not found`)}, wantReason: v1alpha1.ReasonSecretMissing, wantMessage: `secret "creds" not found`, wantPerson: true},
 		"a ConfigMap is missing":             {pods: []corev1.Pod{waiting("CreateContainerConfigError", `configmap "ca" not found`)}, wantReason: v1alpha1.ReasonCertConfigMapMissing, wantMessage: `configmap "ca" not found`, wantPerson: true},

@@ -296,9 +296,9 @@ func (e *environment) gatherClusterEvents(ctx context.Context, name string) (eve
 	if err != nil {
 		return nil, err
 	}
-	cluster := &v1alpha1.MemberCluster{}
-	if err := hub.Client.Get(ctx, client.ObjectKey{Name: name}, cluster); err != nil {
-		return nil, hub.Explain(err)
+	cluster, err := hub.GetMember(ctx, name)
+	if err != nil {
+		return nil, err
 	}
 	var member *connect.Cluster
 	if e.live {

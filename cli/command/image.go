@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,8 +30,8 @@ func (e *environment) newImageCommand() *cobra.Command {
 // getFleetImage reads a FleetDiskImage of the hub.
 func getFleetImage(ctx context.Context, hub *connect.Cluster, name string) (*v1alpha1.FleetDiskImage, error) {
 	img := &v1alpha1.FleetDiskImage{}
-	if err := hub.Client.Get(ctx, types.NamespacedName{Name: name}, img); err != nil {
-		return nil, hub.Explain(err)
+	if err := hub.Get(ctx, types.NamespacedName{Name: name}, img); err != nil {
+		return nil, err
 	}
 	return img, nil
 }
@@ -132,12 +133,12 @@ func (e *environment) gatherWait(ctx context.Context, hub *connect.Cluster, name
 	if err != nil || goal.Kind != rollout.GoalIn {
 		return img, nil, err
 	}
-	member := &v1alpha1.MemberCluster{}
-	switch err := hub.Client.Get(ctx, types.NamespacedName{Name: goal.Target}, member); {
+	member, err := hub.GetMember(ctx, goal.Target)
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("%w: %s", errMemberGone, goal.Target)
 	case err != nil:
-		return nil, nil, hub.Explain(err)
+		return nil, nil, err
 	}
 	placement, err := rollout.NewPlacement(&img.Spec.Placement)
 	if err != nil {
@@ -213,6 +214,9 @@ func (e *environment) pollWhere(ctx context.Context, hub *connect.Cluster, name,
 			state.code = exit.Unknown
 		}
 	}
+	if e.cluster != "" && !slices.ContainsFunc(members, func(m v1alpha1.MemberCluster) bool { return m.Name == e.cluster }) {
+		return state, hub.NoMember(e.cluster)
+	}
 	if err := e.gatherWhere(ctx, hub, where, img); err != nil {
 		return state, err
 	}
@@ -241,20 +245,27 @@ of -n, and its annotation pelotech.ot/retry is set.`,
 		if e.live {
 			return e.retryInMember(ctx, args[0])
 		}
+		if namespace := e.namespace(); namespace != "" {
+			return fmt.Errorf("-n %s: a FleetDiskImage has no namespace; to retry a VMDiskImage of a member, add --live", namespace)
+		}
 		hub, err := e.ConnectHub()
 		if err != nil {
 			return err
 		}
 		var clusters []string
 		if e.cluster != "" {
-			if err := hub.Client.Get(ctx, types.NamespacedName{Name: e.cluster}, &v1alpha1.MemberCluster{}); err != nil {
-				return hub.Explain(err)
+			if _, err := hub.GetMember(ctx, e.cluster); err != nil {
+				return err
 			}
 			clusters = []string{e.cluster}
 		}
-		return e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, force: force, check: rollout.CheckRetryStored, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
+		err = e.changeRollout(ctx, hub, args[0], change{fields: []string{"spec.retry"}, force: force, check: rollout.CheckRetryStored, do: func(img *v1alpha1.FleetDiskImage) (*rollout.Action, error) {
 			return rollout.Retry(img, clusters, e.now())
 		}})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("%w; to retry a VMDiskImage of a member, add --live and its -n", err)
+		}
+		return err
 	})
 	return cmd
 }
@@ -266,10 +277,13 @@ func (e *environment) retryInMember(ctx context.Context, name string) error {
 		return err
 	}
 	img := &v1alpha1.VMDiskImage{}
-	if err := member.Client.Get(ctx, types.NamespacedName{Namespace: member.Namespace, Name: name}, img); err != nil {
-		return member.Explain(err)
+	if err := member.Get(ctx, types.NamespacedName{Namespace: member.Namespace, Name: name}, img); err != nil {
+		return err
 	}
-	action := rollout.RetryImage(img)
+	action, err := rollout.RetryImage(img)
+	if err != nil {
+		return err
+	}
 	base := img.DeepCopy()
 	metav1.SetMetaDataAnnotation(&img.ObjectMeta, v1alpha1.AnnotationRetry, e.now().UTC().Format(time.RFC3339Nano))
 	if err := member.Client.Patch(ctx, img, client.MergeFrom(base), client.FieldOwner(ownership.FieldManager)); err != nil {

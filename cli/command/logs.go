@@ -44,8 +44,8 @@ ends with exit code 1.`,
 			return err
 		}
 		image := &v1alpha1.VMDiskImage{}
-		if err := member.Client.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: args[0]}, image); err != nil {
-			return member.Explain(err)
+		if err := member.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: args[0]}, image); err != nil {
+			return err
 		}
 		var pods corev1.PodList
 		if err := member.List(ctx, &pods, client.InNamespace(image.Namespace), client.MatchingLabels{v1alpha1.LabelImageUID: string(image.UID)}); err != nil {

@@ -121,8 +121,7 @@ func (e *environment) readShow(ctx context.Context, r *policyReader, name string
 	}
 	s.Members = members.Items
 	if e.cluster != "" {
-		s.Member = &v1alpha1.MemberCluster{}
-		if err := r.Get(ctx, client.ObjectKey{Name: e.cluster}, s.Member); err != nil {
+		if s.Member, err = r.GetMember(ctx, e.cluster); err != nil {
 			return nil, err
 		}
 	}

@@ -182,7 +182,7 @@ func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, n
 	}
 	if len(targets) == 0 {
 		if e.cluster != "" {
-			return nil, nil, fmt.Errorf("the fleet has no cluster %s", e.cluster)
+			return nil, nil, hub.NoMember(e.cluster)
 		}
 		return nil, nil, fmt.Errorf("-l %s: selects no cluster of the fleet", selector)
 	}

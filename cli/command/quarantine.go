@@ -50,9 +50,9 @@ mode, or after it, once its agent's credentials are revoked.`,
 // what was decided about an earlier version is decided anew.
 func changeQuarantine(ctx context.Context, hub *connect.Cluster, request quarantine.Request) (decided *quarantine.Quarantine, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
-		member := &v1alpha1.MemberCluster{}
-		if err := hub.Client.Get(ctx, client.ObjectKey{Name: request.Name}, member); err != nil {
-			return hub.Explain(err)
+		member, err := hub.GetMember(ctx, request.Name)
+		if err != nil {
+			return err
 		}
 		if decided, err = quarantine.Decide(request, member); err != nil || !decided.Changed {
 			return err

@@ -42,6 +42,8 @@ type environment struct {
 	allowUnknown bool
 
 	format render.Format
+	// identified: --member-context is --cluster, or that is not known.
+	identified bool
 	// checked: the flags were found to fit the command.
 	checked bool
 	// api is the read API, once it was asked.

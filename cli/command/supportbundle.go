@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/pelotech/ot-fleet/cli/bundle"
 	"github.com/pelotech/ot-fleet/cli/bundle/gather"
@@ -80,6 +81,11 @@ func (e *environment) gatherBundle(ctx context.Context, o gather.Options) (*bund
 	if err != nil {
 		g.Unread("hub", err)
 	} else {
+		for _, name := range o.Clusters {
+			if _, err := hub.GetMember(ctx, name); apierrors.IsNotFound(err) {
+				return nil, err
+			}
+		}
 		g.Hub(ctx, hub, e.Flags)
 	}
 	for _, name := range o.Clusters {

@@ -173,7 +173,7 @@ func (e *environment) gatherActivities(ctx context.Context, hub *connect.Cluster
 		s.Clusters = append(s.Clusters, c)
 	}
 	if e.cluster != "" && len(s.Clusters) == 0 {
-		return s, fmt.Errorf("the hub of context %s has no MemberCluster %s", hub.Context, e.cluster)
+		return s, hub.NoMember(e.cluster)
 	}
 	return s, nil
 }

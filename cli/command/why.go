@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/explain"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -84,7 +86,7 @@ func (e *environment) whyImageIn(ctx context.Context, namespace, name string) (a
 		if s.Missing && s.Unknown == "" {
 			return nil, fmt.Errorf("cluster %s reports no image %s/%s: -n names its namespace", e.cluster, s.Namespace, name)
 		}
-		return why.NewImage(s), nil
+		return e.explainImage(s), nil
 	}
 	member, m, err := e.gatherMember(ctx)
 	if err != nil {
@@ -96,7 +98,21 @@ func (e *environment) whyImageIn(ctx context.Context, namespace, name string) (a
 			return nil, err
 		}
 	}
-	return why.NewImage(m.OfImage(namespace, name)), nil
+	return e.explainImage(m.OfImage(namespace, name)), nil
+}
+
+// explainImage says what to type where the image has failed: in the cluster, which has every image,
+// whoever declared it.
+func (e *environment) explainImage(s why.ImageSnapshot) *why.Image {
+	w := why.NewImage(s)
+	if w.Verdict == why.Failed && !s.Missing {
+		words := append([]string{shellword.FormatCommand("kubectl ot image retry %s -n %s", w.Name, w.Namespace)}, e.scope()...)
+		if !e.live {
+			words = append(words, "--live")
+		}
+		w.Command = strings.Join(words, " ")
+	}
+	return w
 }
 
 // gatherReportedImage asks the hub's read API, else its kinds.
@@ -120,8 +136,8 @@ func (e *environment) gatherReportedImage(ctx context.Context, namespace, name s
 	if unread == "" {
 		return s, nil
 	}
-	member := &v1alpha1.MemberCluster{}
-	if err := hub.Get(ctx, client.ObjectKey{Name: e.cluster}, member); err != nil {
+	member, err := hub.GetMember(ctx, e.cluster)
+	if err != nil {
 		return s, err
 	}
 	reports := &v1alpha1.ClusterReportList{}
@@ -218,8 +234,8 @@ func (e *environment) whyCluster(ctx context.Context, name string) (answer, erro
 	if err != nil {
 		return nil, err
 	}
-	member := &v1alpha1.MemberCluster{}
-	if err := hub.Get(ctx, client.ObjectKey{Name: name}, member); err != nil {
+	member, err := hub.GetMember(ctx, name)
+	if err != nil {
 		return nil, err
 	}
 	return why.NewCluster(e.now(), member), nil

@@ -125,23 +125,34 @@ func (f *Flags) defaultNamespace(name string) (string, error) {
 	return "default", nil
 }
 
+// explainedError says already of which cluster it is, and what to do.
+type explainedError struct{ error }
+
+func (e explainedError) Unwrap() error { return e.error }
+
 // Explain returns an error of a request with what to do about it.
 func (c *Cluster) Explain(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	if _, done := errors.AsType[explainedError](err); done {
+		return err
+	}
+	context := orCurrent(c.Context)
+	explain := func(format string, args ...any) error { return explainedError{fmt.Errorf(format, args...)} }
+	switch {
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the cluster of context %s does not have the kinds of OT Fleet that this asks for: name the hub's context with --hub, or a member's with --member-context (%w)", orCurrent(c.Context), err)
+		return explain("the cluster of context %s does not have the kinds of OT Fleet that this asks for: name the hub's context with --hub, or a member's with --member-context (%w)", context, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("context %s: %w", orCurrent(c.Context), err)
+		return explain("context %s: %w", context, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("context %s: the API server does not accept your credential: sign in again", orCurrent(c.Context))
+		return explain("context %s: the API server does not accept your credential: sign in again", context)
 	case isConnection(err):
-		return fmt.Errorf("context %s: the API server at %s does not answer: %w", orCurrent(c.Context), c.Config.Host, err)
+		return explain("context %s: the API server at %s does not answer: %w", context, c.Config.Host, err)
 	case isForeign(err):
-		return fmt.Errorf("context %s: what answers at %s is no API server, as a page to sign in or a proxy is not: check the server's address in the kubeconfig: %w", orCurrent(c.Context), c.Config.Host, err)
+		return explain("context %s: what answers at %s is no API server, as a page to sign in or a proxy is not: check the server's address in the kubeconfig: %w", context, c.Config.Host, err)
 	case apierrors.IsInternalError(err):
-		return fmt.Errorf("context %s: the API server at %s fails: %w", orCurrent(c.Context), c.Config.Host, err)
+		return explain("context %s: the API server at %s fails: %w", context, c.Config.Host, err)
 	default:
 		return err
 	}
@@ -166,9 +177,35 @@ func isForeign(err error) bool {
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object) error {
 	err := c.Client.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("context %s: %w", orCurrent(c.Context), err)
+		return c.explainAbsence(err, into)
 	}
 	return c.Explain(err)
+}
+
+func (c *Cluster) explainAbsence(err error, of client.Object) error {
+	hint := ""
+	switch of.(type) {
+	case *v1alpha1.MemberCluster:
+		hint = ": kubectl ot get clusters lists them"
+	case *v1alpha1.FleetDiskImage:
+		hint = ": kubectl ot get rollouts lists them"
+	}
+	return explainedError{fmt.Errorf("context %s: %w%s", orCurrent(c.Context), err, hint)}
+}
+
+// GetMember reads a MemberCluster of a hub.
+func (c *Cluster) GetMember(ctx context.Context, name string) (*v1alpha1.MemberCluster, error) {
+	member := &v1alpha1.MemberCluster{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, member); err != nil {
+		return nil, err
+	}
+	return member, nil
+}
+
+// NoMember is the error of GetMember for one that is not there.
+func (c *Cluster) NoMember(name string) error {
+	resource := v1alpha1.GroupVersion.WithResource("memberclusters").GroupResource()
+	return c.explainAbsence(apierrors.NewNotFound(resource, name), &v1alpha1.MemberCluster{})
 }
 
 // List lists objects page by page, so that no answer is larger than a page, and keeps all

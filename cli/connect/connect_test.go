@@ -2,6 +2,7 @@ package connect_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -165,4 +167,23 @@ func TestExpiredDeadlines(t *testing.T) {
 	require.Equal(t, limited, hub.Explain(limited))
 	sent := &url.Error{Op: "Get", URL: "https://hub.example/api", Err: context.DeadlineExceeded}
 	require.ErrorContains(t, hub.Explain(sent), "context hub: the API server at https://hub.example does not answer: Get")
+}
+
+// TestAbsenceIsOfAContext: whatever is not there, the error says where, once, and what is.
+func TestAbsenceIsOfAContext(t *testing.T) {
+	hub := &connect.Cluster{Context: "hub", Config: &rest.Config{}, Client: fake.NewClientBuilder().WithScheme(connect.Scheme).Build()}
+	other := &connect.Cluster{Context: "bergen", Config: &rest.Config{}}
+	_, err := hub.GetMember(t.Context(), "nope")
+	require.EqualError(t, err, `context hub: memberclusters.pelotech.ot "nope" not found: kubectl ot get clusters lists them`)
+	require.Equal(t, err.Error(), hub.NoMember("nope").Error())
+	require.True(t, apierrors.IsNotFound(err))
+	require.Equal(t, err, other.Explain(err))
+	require.ErrorContains(t, hub.Get(t.Context(), client.ObjectKey{Name: "nope"}, &v1alpha1.FleetDiskImage{}), "kubectl ot get rollouts lists them")
+	require.EqualError(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "farm", Name: "nope"}, &v1alpha1.VMDiskImage{}), `context hub: vmdiskimages.pelotech.ot "nope" not found`)
+
+	away := hub.Explain(&url.Error{Op: "Get", URL: "https://hub.example", Err: errors.New("refused")})
+	require.ErrorContains(t, away, "context hub: the API server")
+	require.ErrorContains(t, away, "refused")
+	around := fmt.Errorf("reading the report: %w", away)
+	require.Equal(t, around, other.Explain(around))
 }

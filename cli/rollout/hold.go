@@ -300,12 +300,19 @@ func (h *History) Draw(p *render.Page) {
 }
 
 // RetryImage says what a retry in one member does.
-func RetryImage(img *v1alpha1.VMDiskImage) *Action {
-	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, isImage: true, Done: fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)}
-	if img.Status.Phase != v1alpha1.PhaseFailed {
-		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s", img.Status.Phase, img.Status.Reason))
+func RetryImage(img *v1alpha1.VMDiskImage) (*Action, error) {
+	st := &img.Status
+	a := &Action{Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, isImage: true}
+	switch {
+	case st.Phase == v1alpha1.PhaseFailed:
+		a.Done = fmt.Sprintf("%s/%s starts over, with all attempts", img.Namespace, img.Name)
+	case st.Phase == v1alpha1.PhaseSucceeded && st.Reason == v1alpha1.ReasonReady:
+		return nil, fmt.Errorf("%s/%s has not failed: it is %s, %s: there is nothing to retry", img.Namespace, img.Name, st.Phase, st.Reason)
+	default:
+		a.Done = fmt.Sprintf("%s/%s has all attempts again", img.Namespace, img.Name)
+		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s; an import that runs goes on, and a wait for the next attempt ends", st.Phase, st.Reason))
 	}
-	return a
+	return a, nil
 }
 
 func describeMoving(n int32) string {

@@ -287,3 +287,28 @@ func TestRetry(t *testing.T) {
 	_, err = rollout.Retry(newImage(nil), nil, now)
 	require.ErrorContains(t, err, "there is nothing to retry")
 }
+
+// TestRetryImage: what has not failed does not start over, and nobody is told that it does.
+func TestRetryImage(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase               v1alpha1.Phase
+		reason              v1alpha1.Reason
+		wantDone, wantError string
+	}{
+		"failed":    {v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound, "farm/i4 starts over, with all attempts", ""},
+		"ready":     {v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, "", "farm/i4 has not failed: it is Succeeded, Ready: there is nothing to retry"},
+		"backs off": {v1alpha1.PhaseQueued, v1alpha1.ReasonBackingOff, "farm/i4 has all attempts again", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: "farm", Name: "i4"}, Status: v1alpha1.VMDiskImageStatus{Phase: test.phase, Reason: test.reason}}
+			a, err := rollout.RetryImage(img)
+			if test.wantError != "" {
+				require.EqualError(t, err, test.wantError)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, test.wantDone, a.Done)
+			assert.Equal(t, test.phase != v1alpha1.PhaseFailed, len(a.Notes) > 0)
+		})
+	}
+}

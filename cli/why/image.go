@@ -32,6 +32,8 @@ const (
 type Image struct {
 	render.Envelope
 	explain.Image
+	// Command that goes on, where somebody has to.
+	Command string `json:"command,omitempty"`
 
 	now time.Time
 }

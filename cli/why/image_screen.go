@@ -66,6 +66,9 @@ func (w *Image) Draw(p *render.Page) {
 		p.Section("TO HAVE IT SOONER", render.Text("%sconcurrency %d would bring it ~%s sooner:", priority, w.Sooner.Concurrency, render.Duration(time.Duration(w.Sooner.Seconds)*time.Second)))
 		p.Command(w.Sooner.Command)
 	}
+	if w.Command != "" {
+		p.Command(w.Command)
+	}
 }
 
 // expectation is what goes first, and until when.

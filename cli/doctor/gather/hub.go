@@ -14,9 +14,9 @@ import (
 // Hub reads what the hub knows of a member. It fails where there is no such member.
 func Hub(ctx context.Context, hub *connect.Cluster, o Options) (*doctor.Snapshot, error) {
 	r := newReader(hub, o, doctor.ViewHub)
-	member := &v1alpha1.MemberCluster{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: o.Cluster}, member); err != nil {
-		return nil, hub.Explain(err)
+	member, err := hub.GetMember(ctx, o.Cluster)
+	if err != nil {
+		return nil, err
 	}
 	h := &doctor.Hub{AgentVersion: member.Status.AgentVersion, Conditions: member.Status.Conditions, LastReport: member.Status.LastReport, SilentSince: member.Status.SilentSince}
 	r.snapshot.Hub = h

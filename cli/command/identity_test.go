@@ -1,0 +1,96 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
+	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/why"
+)
+
+// TestMemberContextIsTheCluster: an answer of one member is never shown as that of another.
+func TestMemberContextIsTheCluster(t *testing.T) {
+	newMember := func(name string, uid types.UID) *v1alpha1.MemberCluster {
+		return &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.MemberClusterStatus{ClusterUID: uid}}
+	}
+	fails := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return errors.New("it does not answer")
+	}}
+	for name, test := range map[string]struct {
+		system             types.UID
+		cluster            string
+		hubFails, noAnswer bool
+		wantError          string
+	}{
+		"the cluster":          {system: "1", cluster: "lab"},
+		"another member":       {system: "2", cluster: "lab", wantError: "--member-context ctx: it is member edge, not lab"},
+		"no member":            {system: "3", cluster: "lab", wantError: "--member-context ctx: it is another cluster, not lab"},
+		"never reported":       {system: "2", cluster: "new"},
+		"no MemberCluster":     {system: "2", cluster: "nope"},
+		"the hub is away":      {system: "2", cluster: "lab", hubFails: true},
+		"the member is closed": {system: "2", cluster: "lab", noAnswer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHub := fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(newMember("lab", "1"), newMember("edge", "2"), newMember("new", ""))
+			onMember := fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: test.system}})
+			if test.hubFails {
+				onHub.WithInterceptorFuncs(fails)
+			}
+			if test.noAnswer {
+				onMember.WithInterceptorFuncs(fails)
+			}
+			err := checkIdentity(t.Context(), &connect.Cluster{Client: onHub.Build()}, &connect.Cluster{Context: "ctx", Client: onMember.Build()}, test.cluster)
+			if test.wantError == "" {
+				require.NoError(t, err)
+				return
+			}
+			assert.EqualError(t, err, test.wantError)
+		})
+	}
+}
+
+// TestFailedImageHasACommand: it acts on the cluster that was asked about, and on what has failed there.
+func TestFailedImageHasACommand(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*environment)
+		phase   v1alpha1.Phase
+		missing bool
+		want    string
+	}{
+		"by the hub":      {change: func(e *environment) { e.cluster = "lab" }, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --cluster lab --live"},
+		"the member":      {change: func(e *environment) { e.cluster, e.live, e.Member = "lab", true, "ctx" }, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --cluster lab --live --member-context ctx"},
+		"this cluster":    {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --live"},
+		"it has not":      {change: func(*environment) {}, phase: v1alpha1.PhaseQueued},
+		"it is not there": {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, missing: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, _ := newTestEnvironment("")
+			e.Flags = connect.NewFlags()
+			test.change(e)
+			w := e.explainImage(why.ImageSnapshot{Now: e.now(), Cluster: "lab", Namespace: "farm", Name: "centos-5", Phase: test.phase, Missing: test.missing})
+			assert.Equal(t, test.want, w.Command)
+		})
+	}
+}
+
+// TestRetryOfAnImageNeedsLive: a namespace is one of an image of a member, and is not dropped.
+func TestRetryOfAnImageNeedsLive(t *testing.T) {
+	errOut := &bytes.Buffer{}
+	code := Run([]string{"image", "retry", "centos-5", "-n", "farm"}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3")
+	assert.Equal(t, exit.Unanswered, code)
+	assert.Equal(t, "error: -n farm: a FleetDiskImage has no namespace; to retry a VMDiskImage of a member, add --live\n", errOut.String())
+}

@@ -87,7 +87,7 @@ func (h *hub) setupReadAPI() error {
 		PolicyKey: h.Policy,
 		Policy: func() answers.PolicyInForce {
 			state := h.policy.Current()
-			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Known && state.Refused, Contradicted: len(state.Standing) > 0, Message: state.Message, Now: time.Now()}
+			return answers.PolicyInForce{Policy: state.Policy, Accepted: state.Known && !state.Refused, Refused: state.Refused, Contradicted: len(state.Standing) > 0, Message: state.Message, Now: time.Now()}
 		},
 		Root: func(member string) (*v1alpha1.ReportRoot, *time.Time) {
 			root := h.store.Root(member)

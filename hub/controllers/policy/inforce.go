@@ -16,11 +16,12 @@ type InForce struct {
 
 // State of the fleet's policy.
 type State struct {
-	// Known: the ConfigMap has been read. Before, the lack of a policy means nothing.
+	// Known: the ConfigMap has been read, and what of it is valid is stored or was before. Otherwise the
+	// lack of a policy means nothing.
 	Known bool
 	// Policy in force; nil if there was never a valid one.
 	Policy *policy.Policy
-	// Refused: the current ConfigMap is missing or invalid.
+	// Refused: the current ConfigMap is missing, invalid or cannot be stored.
 	Refused bool
 	// Errors are why the current ConfigMap is not in force.
 	Errors []apipolicy.KeyError

@@ -35,6 +35,9 @@ import (
 // hub that starts beside an invalid ConfigMap continues with the last valid one.
 const InForceConfigMap = "ot-hub-policy-in-force"
 
+// maxStoreErrorBytes bounds what is quoted of an answer of the API server.
+const maxStoreErrorBytes = 300
+
 // AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is not
 // in force; it is absent while it is.
 const AnnotationRefused = "pelotech.ot/refused"
@@ -73,6 +76,8 @@ type evaluation struct {
 	// standing are errors of members that the policy in force has as well.
 	standing []apipolicy.KeyError
 	missing  bool
+	// unstored is why a valid policy cannot be stored, and so is none; empty for nothing.
+	unstored string
 }
 
 // objectVersion is a version of the ConfigMap; empty if there is none.
@@ -110,14 +115,22 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	if stored.Name != "" {
 		last, _, _ = policy.ParsePolicy(stored.Data) // nil where it is invalid
 	}
+	if last == nil { // it was stored when it came into force
+		last = r.InForce.Current().Policy
+	}
 	next := evaluate(cm, last, members)
 	next.version = versionOf(cm)
-	// The policy is stored before anything is planned by it: a hub that restarts beside
-	// an invalid ConfigMap must not fall behind what members have.
-	if err := r.storeInForce(ctx, stored, next); err != nil {
-		return err
+	// Invariant: a policy is stored before anything is planned by it. A hub that restarts beside an invalid
+	// ConfigMap must not fall behind what members have.
+	storeErr := r.storeInForce(ctx, stored.DeepCopy(), next)
+	switch {
+	case storeErr != nil && ctx.Err() != nil:
+		return storeErr // this process ends
+	case storeErr != nil && next.data != nil && (stored.Name == "" || !maps.Equal(next.data, stored.Data)):
+		next = evaluation{version: next.version, unstored: storeErr.Error()}
 	}
-	state := State{Known: true, Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
+	// Without a stored policy, that of the ConfigMap may be the one that members have.
+	state := State{Known: last != nil || next.unstored == "", Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
 	if state.Policy == nil {
 		state.Refused, state.Policy = true, last
 		state.Message += describeFallback(state.Policy)
@@ -127,7 +140,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 		r.InForce.publish(state)
 	}
 	r.last, r.evaluated = next, true
-	return nil
+	return storeErr
 }
 
 // getConfigMap returns nil if there is no ConfigMap. The cache of a new leader may be
@@ -167,7 +180,7 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 }
 
 func (e evaluation) hasErrorsOf(other evaluation) bool {
-	return equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
+	return e.unstored == other.unstored && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
 }
 
 // evaluate parses a ConfigMap and validates it for every member. Policy.ValidateChange says what counts
@@ -243,6 +256,8 @@ func (r *Reconciler) describe(next evaluation) string {
 	switch {
 	case next.missing:
 		return fmt.Sprintf("ConfigMap %s does not exist: create it; without keys the defaults apply.", r.PolicyKey)
+	case next.unstored != "":
+		return fmt.Sprintf("ConfigMap %s is not used before the hub can store it, which it retries: %s.", r.PolicyKey, v1alpha1.SanitizeText(next.unstored, maxStoreErrorBytes))
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
 	case len(next.standing) > 0:
@@ -274,6 +289,9 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 		return
 	}
 	switch {
+	case next.unstored != "":
+		log.FromContext(ctx).Info("Failed to store the fleet's policy; keeping the last valid policy and retrying", "error", next.unstored)
+		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyNotStored", "ReadPolicy", "%s", state.Message)
 	case len(next.errs) > 0:
 		log.FromContext(ctx).Info("Rejected the fleet's policy ConfigMap; keeping the last valid policy", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)

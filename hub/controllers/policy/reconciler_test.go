@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
@@ -128,6 +131,121 @@ func TestRefusedPolicyIsSaid(t *testing.T) {
 	state := reconcile()
 	assert.True(t, state.Refused)
 	assert.Contains(t, state.Message, "does not exist: create it")
+}
+
+// A policy that cannot be stored is not in force, and that is said once. What is stored stays in force,
+// also for a hub that starts then.
+func TestPolicyThatCannotBeStored(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	var refusal error
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(newPolicyConfigMap("u", "20", "2")).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if refusal != nil {
+				return refusal
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			if o.GetName() == InForceConfigMap && refusal != nil {
+				return refusal
+			}
+			return c.Update(ctx, o, options...)
+		},
+	})
+	var r *Reconciler
+	var recorder *events.FakeRecorder
+	start := func() {
+		recorder = events.NewFakeRecorder(8)
+		r = &Reconciler{Client: c, Live: c, Events: recorder, Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey}
+	}
+	edit := func(change func(*corev1.ConfigMap)) {
+		t.Helper()
+		cm := &corev1.ConfigMap{}
+		require.NoError(t, c.Get(t.Context(), policyKey, cm))
+		change(cm)
+		require.NoError(t, c.Update(t.Context(), cm))
+	}
+	// reconcile returns the state, and the concurrency in force, empty for none.
+	reconcile := func() (State, string) {
+		t.Helper()
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
+		require.ErrorIs(t, err, refusal, "it is tried again")
+		state := r.InForce.Current()
+		if state.Policy == nil {
+			return state, ""
+		}
+		data, _, errs := state.Policy.ForMember("bergen", nil)
+		require.Empty(t, errs)
+		return state, data["concurrency"]
+	}
+	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
+
+	start()
+	refusal = apierrors.NewForbidden(corev1.Resource("configmaps"), InForceConfigMap, errors.New("exceeded quota"))
+	state, concurrency := reconcile()
+	assert.False(t, state.Known, "members may have it: nobody plans without it")
+	assert.True(t, state.Refused)
+	assert.Empty(t, concurrency)
+	assert.Contains(t, state.Message, "exceeded quota")
+
+	start()
+	refusal = nil
+	state, concurrency = reconcile()
+	assert.True(t, state.Known && !state.Refused)
+	assert.Equal(t, "2", concurrency)
+
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "0" })
+	refusal = down
+	for _, restart := range []bool{false, true} {
+		if restart {
+			start()
+		}
+		for range 2 {
+			state, concurrency = reconcile()
+			assert.True(t, state.Known && state.Refused)
+			assert.Equal(t, "2", concurrency)
+			assert.Contains(t, state.Message, "failed calling webhook")
+		}
+		require.Len(t, recorder.Events, 1)
+		assert.Contains(t, <-recorder.Events, "PolicyNotStored")
+	}
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "four" })
+	state, concurrency = reconcile()
+	assert.Contains(t, state.Message, `concurrency: "four" is not a whole number`, "that it is refused cannot be stored either")
+	assert.Equal(t, "2", concurrency)
+	assert.Contains(t, <-recorder.Events, "PolicyInvalid")
+
+	start()
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "2" })
+	refusal = nil
+	reconcile()
+	refusal = down
+	require.NoError(t, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: InForceConfigMap}}))
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "0" })
+	state, concurrency = reconcile()
+	assert.True(t, state.Known && state.Refused)
+	assert.Equal(t, "2", concurrency, "members have it, whatever somebody deletes")
+
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "2" })
+	refusal = nil
+	reconcile()
+	start()
+	edit(func(cm *corev1.ConfigMap) { cm.UID = "restored" })
+	refusal = down
+	state, concurrency = reconcile()
+	assert.False(t, state.Refused, "what is stored is in force, whatever else cannot be stored")
+	assert.Equal(t, "2", concurrency)
+
+	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "0" })
+	reconcile()
+	assert.Contains(t, <-recorder.Events, "PolicyNotStored")
+	refusal = nil
+	state, concurrency = reconcile()
+	assert.False(t, state.Refused)
+	assert.Equal(t, "0", concurrency)
+	assert.Contains(t, <-recorder.Events, "PolicyAccepted")
 }
 
 // A member that joins, or gets a label, makes the policy in force no other one: it is not refused,

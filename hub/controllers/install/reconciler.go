@@ -227,14 +227,16 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 			r.publishDecision(member, d)
 			return ctrl.Result{RequeueAfter: slotRetryDelay()}, nil
 		default:
+			r.publishDecision(member, d)
 			err := session.takeLease(ctx)
-			if trigger.IsConflict(err) {
-				return ctrl.Result{}, err
-			}
 			if held = err == nil; held {
 				continue // the member may have changed before the Lease was taken
 			}
-			// Failing to take the Lease counts as an attempt: those are bounded.
+			if trigger.IsConflict(err) && !r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}) {
+				return ctrl.Result{}, err // another process was faster
+			}
+			// Failing to take the Lease counts as an attempt: those are bounded. So do conflicts that last: a
+			// member may answer each request with one.
 			if err := r.runAttempt(ctx, member, &snapshot, func() error { return err }); err != nil {
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}

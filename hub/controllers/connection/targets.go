@@ -74,7 +74,7 @@ func (c *connectionReconciler) Reconcile(ctx context.Context, request reconcile.
 	}
 	if !c.Replica.OwnsMember(link) {
 		c.removeMember(member.Name)
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: c.Replica.RecheckAfter(link)}, nil
 	}
 	if member.Spec.Quarantine != nil {
 		c.recordApplied(member.Name, appliedTarget{})

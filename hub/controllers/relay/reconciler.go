@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request mcreconcile.Request)
 	}
 	if err != nil || !r.Replica.OwnsMember(link) || !link.DeletionTimestamp.IsZero() {
 		r.forgetMember(name)
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: r.Replica.RecheckAfter(link)}, nil
 	}
 	ctx, cancel := r.Replica.WhileHoldingLease(ctx)
 	defer cancel()

@@ -14,6 +14,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,5 +44,18 @@ func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, e
 // OwnsMember reports whether this replica has to sync a member now. It is called before
 // each sync, since a paused process finds out only here that its Lease has ended.
 func (r *Replica) OwnsMember(link *v1alpha1.MemberLink) bool {
-	return link != nil && link.Spec.Mode == v1alpha1.LinkPush && link.Spec.Replica == r.Name() && r.HoldsLease()
+	return r.isAssigned(link) && r.HoldsLease()
+}
+
+// RecheckAfter returns when to decide again about a member that this replica does not own; 0 for never. The hooks
+// of OnLeaseChange miss a clock that jumps and is set back between two renewals.
+func (r *Replica) RecheckAfter(link *v1alpha1.MemberLink) time.Duration {
+	if r.isAssigned(link) {
+		return r.LeaseDuration
+	}
+	return 0
+}
+
+func (r *Replica) isAssigned(link *v1alpha1.MemberLink) bool {
+	return link != nil && link.Spec.Mode == v1alpha1.LinkPush && link.Spec.Replica == r.Name()
 }

@@ -252,9 +252,11 @@ func (r *Replica) fillLease(lease *coordinationv1.Lease) {
 	maps.Copy(lease.Annotations, r.annotations)
 }
 
-// extendLease sets until when this process holds the Lease.
+// extendLease sets until when this process holds the Lease. A clock that jumps ends that without the timer,
+// and what was stopped meanwhile starts again by the hooks only.
 func (r *Replica) extendLease(until time.Time) {
 	r.mu.Lock()
+	r.notifiedHolding = r.notifiedHolding && r.remaining(time.Now()) > 0
 	r.until, r.untilWall = until, until.Round(0)
 	if r.timer == nil {
 		r.timer = time.AfterFunc(time.Until(until), r.notifyLeaseChange)

@@ -80,6 +80,27 @@ func startReplica(t *testing.T, r *Replica) (stop func() error) {
 	}
 }
 
+// A machine that has slept, or a clock that is set forward, ends the right to sync by the wall clock alone. What
+// is stopped in that moment starts again with the next renewal.
+func TestClockThatJumpsIsNotified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReplica(newFakeAPIServer(), options)
+		var held []bool
+		r.OnLeaseChange(func() { held = append(held, r.HoldsLease()) })
+		stop := startReplica(t, r)
+		require.Equal(t, []bool{true}, held)
+		r.mu.Lock()
+		r.untilWall = r.untilWall.Add(-time.Hour)
+		r.mu.Unlock()
+		assert.False(t, r.OwnsMember(linkAssignedTo("one")))
+		require.NoError(t, trigger.Sleep(t.Context(), options.RetryPeriod))
+		synctest.Wait()
+		assert.True(t, r.OwnsMember(linkAssignedTo("one")))
+		assert.Equal(t, []bool{true, true}, held)
+		require.NoError(t, stop())
+	})
+}
+
 func TestReplicaStopsAtItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer()

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -52,13 +53,13 @@ type controllers struct {
 	registration *registrationcontroller.Reconciler
 }
 
-func newControllers(mgr ctrl.Manager, permissions *health.PermissionWatch, caches secondaryCaches, o options, listHolders imagecontroller.HolderFunc) *controllers {
+func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.PermissionWatch, caches secondaryCaches, o options, listHolders imagecontroller.HolderFunc) *controllers {
 	c := &controllers{
 		options: o, mgr: mgr, caches: caches, permissions: permissions, planResults: &plan.Results{},
 		kinds: apidiscovery.NewKindTracker(mgr.GetRESTMapper()), cluster: apidiscovery.NewClusterIdentity(mgr.GetAPIReader()),
 	}
 	storage, podEvents := capacity.NewReader(mgr.GetAPIReader()), podevents.NewReader(mgr.GetAPIReader())
-	cached, live, events := apidiscovery.WithStrictCreates(mgr.GetClient()), mgr.GetAPIReader(), startup.NewEventRecorder(mgr, "ot-agent")
+	cached, events := apidiscovery.WithStrictCreates(mgr.GetClient()), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
 	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}

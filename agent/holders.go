@@ -28,8 +28,8 @@ type imageHolders struct {
 	isServed func(schema.GroupVersionKind) bool
 }
 
-// listPageSize is the number of objects per list request.
-const listPageSize = 500
+// listPageSize is the number of objects per list request: the most that package liveread reads at once.
+const listPageSize = 50
 
 // list lists what holds an image: VirtualMachines, running or stopped, and their disks. With
 // live, it reads all of the cluster, in pages of one resourceVersion: only caches have an index.

@@ -19,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/pelotech/ot-fleet/agent/cachebounds"
 	imagecontroller "github.com/pelotech/ot-fleet/agent/controllers/image"
+	"github.com/pelotech/ot-fleet/agent/liveread"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/health"
 	"github.com/pelotech/ot-fleet/api/startup"
@@ -69,7 +71,11 @@ func newManager(ctx context.Context, cfg *rest.Config, o options, listHolders im
 	}); err != nil {
 		return nil, fmt.Errorf("indexing VirtualMachines by their images: %w", err)
 	}
-	c := newControllers(mgr, apiServer.Permissions, caches, o, listHolders)
+	live, err := liveread.New(apiServer.Bounded, mgr.GetAPIReader(), mgr.GetRESTMapper(), mgr.GetScheme())
+	if err != nil {
+		return nil, err
+	}
+	c := newControllers(mgr, live, apiServer.Permissions, caches, o, listHolders)
 	if err := c.addPullMode(apiServer.Config); err != nil {
 		return nil, fmt.Errorf("setting up pull mode: %w", err)
 	}
@@ -112,12 +118,17 @@ func addSecondaryCaches(cfg *rest.Config, mgr ctrl.Manager, o options) (caches s
 	}
 	caches.vmObjects, err = addCache(cfg, mgr, cache.Options{
 		DefaultLabelSelector: labelExists(v1alpha1.LabelMachineUID),
-		ByObject:             map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: stripPodSpec}},
 	})
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of the objects of VirtualMachines: %w", err)
 	}
-	caches.clones, err = addCache(cfg, mgr, cache.Options{DefaultTransform: imagecontroller.StripClone})
+	caches.clones, err = addCache(cfg, mgr, cache.Options{DefaultTransform: func(obj any) (any, error) {
+		stripped, err := imagecontroller.StripClone(obj)
+		if err != nil {
+			return nil, err
+		}
+		return cachebounds.Trim(stripped)
+	}})
 	if err != nil {
 		return caches, fmt.Errorf("creating the cache of clones: %w", err)
 	}
@@ -133,7 +144,7 @@ func (c managedCache) GetCache() cache.Cache { return c.Cache }
 func addCache(cfg *rest.Config, mgr ctrl.Manager, options cache.Options) (cache.Cache, error) {
 	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
 	if options.DefaultTransform == nil {
-		options.DefaultTransform = cache.TransformStripManagedFields()
+		options.DefaultTransform = cachebounds.Trim
 	}
 	c, err := cache.New(cfg, options)
 	if err != nil {
@@ -151,14 +162,13 @@ func newScheme() *runtime.Scheme {
 // refused for a kind that is not served.
 func cacheOptions(o options) cache.Options {
 	return cache.Options{
-		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultTransform:     cachebounds.Trim,
 		DefaultLabelSelector: labelExists(v1alpha1.LabelImageUID),
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.VMDiskImage{}:    {Label: labels.Everything()},
 			&v1alpha1.VirtualMachine{}: {Label: labels.Everything()},
 			&v1alpha1.SyncLedger{}:     {Label: labels.Everything(), Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&storagev1.StorageClass{}:  {Label: labels.Everything()},
-			&corev1.Pod{}:              {Transform: stripPodSpec},
 			&corev1.ConfigMap{}: {
 				Label:      labels.Everything(),
 				Namespaces: map[string]cache.Config{o.Policy.Namespace: {}},
@@ -174,13 +184,4 @@ func labelExists(label string) labels.Selector {
 		panic(err) // the label is a constant
 	}
 	return labels.NewSelector().Add(*r)
-}
-
-// stripPodSpec keeps only what the admission policies set in a Pod's spec.
-func stripPodSpec(obj any) (any, error) {
-	if pod, ok := obj.(*corev1.Pod); ok {
-		pod.ManagedFields = nil
-		pod.Spec = corev1.PodSpec{RestartPolicy: pod.Spec.RestartPolicy, SchedulingGates: pod.Spec.SchedulingGates}
-	}
-	return obj, nil
 }

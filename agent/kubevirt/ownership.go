@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/agent/cachebounds"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -43,7 +44,7 @@ func AdoptedOwners(o metav1.Object, vm *v1alpha1.VirtualMachine, rootDisk metav1
 		return nil
 	}
 	owners := o.GetOwnerReferences()
-	if slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool {
+	if len(owners) >= cachebounds.MaxOwners || slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool {
 		return owner.UID == vm.UID || (owner.Kind == "DataVolume" && (rootDisk == nil || owner.UID == rootDisk.GetUID()))
 	}) {
 		return nil

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/agent/cachebounds"
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -57,6 +58,11 @@ func (r *Reconciler) buildView(ctx context.Context, obj *v1alpha1.VirtualMachine
 	if v.KubeVirtServed {
 		if v.KubeVirtVM, err = getOptional(ctx, r.Owned, client.ObjectKeyFromObject(obj), newKubeVirtVM()); err != nil {
 			return v, err
+		}
+		if cachebounds.IsTrimmed(v.KubeVirtVM) {
+			if v.KubeVirtVM, err = getOptional(ctx, r.Live, client.ObjectKeyFromObject(obj), newKubeVirtVM()); err != nil {
+				return v, err
+			}
 		}
 	}
 	if v.Pods, err = r.listPods(ctx, obj, v.KubeVirtVM); err != nil {

@@ -1,0 +1,150 @@
+// Package cachebounds bounds what the agent's caches keep of an object. Anybody may give an object the
+// labels by which the agent caches it, with annotations of 256 KiB and labels of more: kept whole, some 30
+// of them filled the agent's memory, and again after each start.
+package cachebounds
+
+import (
+	"slices"
+	"strings"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+)
+
+const (
+	// maxValueBytes bounds a label's or an annotation's value. Invariant: no value is compared beyond it,
+	// since objects that are read live have the whole.
+	maxValueBytes = 4096
+	// maxListedNames is for names of items in an overlay, which the agent itself has written.
+	maxListedNames = 64 << 10
+	// maxKeysOfRestore is more than KubeVirt sets.
+	maxKeysOfRestore = 4
+	maxFinalizers    = 16
+)
+
+// MaxOwners bounds the owners of an object in a cache. Invariant: a list of that length may be cut, and is
+// never written.
+const MaxOwners = 64
+
+// keys are the labels and annotations of others' objects and the agent's own that decisions read, with the
+// limits of their values. A key that another decision needs is added here.
+var keys = map[string]int{
+	v1alpha1.LabelImageUID: maxValueBytes, v1alpha1.LabelRevision: maxValueBytes, v1alpha1.LabelAttempt: maxValueBytes,
+	v1alpha1.LabelMachineUID: maxValueBytes, v1alpha1.LabelDisk: maxValueBytes, v1alpha1.LabelPlanned: maxValueBytes,
+	v1alpha1.LabelBaseVM: maxValueBytes, v1alpha1.LabelBaseVMVersion: maxValueBytes, v1alpha1.LabelVersion: maxValueBytes,
+
+	v1alpha1.AnnotationImageName: maxValueBytes, v1alpha1.AnnotationSourceDigest: maxValueBytes, v1alpha1.AnnotationRetry: maxValueBytes,
+	v1alpha1.AnnotationClonedFrom: maxValueBytes, v1alpha1.AnnotationRequestedStorage: maxValueBytes, v1alpha1.AnnotationAcceptClaim: maxValueBytes,
+	v1alpha1.AnnotationAppliedDigest: maxValueBytes, v1alpha1.AnnotationAppliedSpec: maxValueBytes, v1alpha1.AnnotationAppliedGuest: maxValueBytes,
+	v1alpha1.AnnotationAppliedInstancetype: maxValueBytes, v1alpha1.AnnotationOverlaid: maxListedNames, v1alpha1.AnnotationCreatedFor: maxValueBytes,
+
+	// CDI's and KubeVirt's.
+	"app": maxValueBytes, "cdi.kubevirt.io": maxValueBytes, "kubevirt.io": maxValueBytes, "velero.io/exclude-from-backup": maxValueBytes,
+	"cdi.kubevirt.io/storage.pod.phase": maxValueBytes, "cdi.kubevirt.io/createdForDataVolume": maxValueBytes,
+	cdiv1.AnnPrePopulated: maxValueBytes, cdiv1.AnnCheckStaticVolume: maxValueBytes,
+	"instancetype.kubevirt.io/default-instancetype": maxValueBytes, "instancetype.kubevirt.io/default-instancetype-kind": maxValueBytes,
+	"instancetype.kubevirt.io/default-preference": maxValueBytes, "instancetype.kubevirt.io/default-preference-kind": maxValueBytes,
+	"template.kubevirt.io/architecture": maxValueBytes,
+}
+
+// restorePrefix is of keys that say by their presence that KubeVirt restored an object. One has a value
+// that is read.
+const (
+	restorePrefix = "restore.kubevirt.io/"
+	restoreUID    = restorePrefix + "lastRestoreUID"
+)
+
+// Trim is the transform of the agent's caches. Kinds that only administrators write, it leaves whole.
+//
+// Objects of the cache are no more what the API server has: they are patched, applied or have their status
+// updated, and never updated as a whole.
+func Trim(obj any) (any, error) {
+	o, isObject := obj.(metav1.Object)
+	if !isObject {
+		return obj, nil
+	}
+	o.SetManagedFields(nil)
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		o.Spec = corev1.PodSpec{RestartPolicy: o.Spec.RestartPolicy, SchedulingGates: o.Spec.SchedulingGates, Volumes: namedVolumes(o.Spec.Volumes)}
+		trimMetadata(o)
+		boundContent(o)
+	case *corev1.PersistentVolumeClaim, *cdiv1.DataVolume, *cdiv1.DataSource, *snapshotv1.VolumeSnapshot:
+		trimMetadata(o.(metav1.Object))
+		boundContent(o)
+	case *v1alpha1.VMDiskImage: // the CRD bounds the rest
+		trimMetadata(o)
+		boundContent(&o.ObjectMeta)
+	case *v1alpha1.VirtualMachine:
+		trimMetadata(o)
+		boundContent(&o.ObjectMeta)
+	case *metav1.PartialObjectMetadata:
+		trimMetadata(o)
+		boundContent(o)
+	case *unstructured.Unstructured: // KubeVirt's VirtualMachine
+		trimMetadata(o)
+		trimUnstructured(o)
+	}
+	return obj, nil
+}
+
+// namedVolumes returns those that name a Secret or a ConfigMap: a Pod's Events say which is missing.
+func namedVolumes(volumes []corev1.Volume) (named []corev1.Volume) {
+	for _, v := range volumes {
+		if v.Secret != nil || v.ConfigMap != nil || v.Projected != nil {
+			named = append(named, v)
+		}
+	}
+	return named
+}
+
+// trimMetadata keeps what decisions read, in memory of its own: a part of a string holds the whole.
+func trimMetadata(o metav1.Object) {
+	o.SetLabels(trimKeys(o.GetLabels()))
+	o.SetAnnotations(trimKeys(o.GetAnnotations()))
+	if owners := o.GetOwnerReferences(); len(owners) > MaxOwners {
+		o.SetOwnerReferences(slices.Clone(owners[:MaxOwners]))
+	}
+	if finalizers := o.GetFinalizers(); len(finalizers) > maxFinalizers {
+		o.SetFinalizers(slices.Clone(finalizers[:maxFinalizers]))
+	}
+}
+
+func trimKeys(all map[string]string) map[string]string {
+	var kept map[string]string
+	keep := func(key, value string, limit int) {
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[key] = cut(value, limit)
+	}
+	for key, limit := range keys {
+		if value, isSet := all[key]; isSet {
+			keep(key, value, limit)
+		}
+	}
+	if value, isSet := all[restoreUID]; isSet {
+		keep(restoreUID, value, maxValueBytes)
+	}
+	restored := 0
+	for key := range all {
+		if strings.HasPrefix(key, restorePrefix) && key != restoreUID && restored < maxKeysOfRestore {
+			keep(key, "", maxValueBytes)
+			restored++
+		}
+	}
+	return kept
+}
+
+// cut returns a text of at most so many bytes that shares no memory with a longer one.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.Clone(strings.ToValidUTF8(text[:limit], ""))
+}

@@ -423,14 +423,15 @@ func (d *diskDecider) cloningState(dv *cdiv1.DataVolume) machineState {
 	if worst.Urgency == diagnosis.Passing && lasts() {
 		problem = findings.Describe(diagnosis.Passing)
 	}
+	kept := suffix("; ", d.keptStorage(dv))
 	if d.ClaimProblem != "" {
 		d.requeueWithin(missingRecheckInterval)
 		if worst.Urgency != diagnosis.Act { // CDI may say it in its own words
-			return failedState(d.reasons.failed, fmt.Sprintf("DataVolume %s, %s, is not %s: %s%s", dv.Name, d.title, d.doneWord(), d.ClaimProblem, suffix("; ", problem)))
+			return failedState(d.reasons.failed, fmt.Sprintf("DataVolume %s, %s, is not %s: %s%s", dv.Name, d.title, d.doneWord(), d.ClaimProblem, suffix("; ", problem)+kept))
 		}
 	}
 	if worst.Urgency == diagnosis.Act || (worst.Urgency == diagnosis.ActIfLasting && lasts()) {
-		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s%s, is not %s: %s", dv.Name, d.title, d.describeStorageClass(), d.doneWord(), problem))
+		return failedState(cmp.Or(worst.MachineReason, d.reasons.failed), fmt.Sprintf("DataVolume %s, %s%s, is not %s: %s", dv.Name, d.title, d.describeStorageClass(), d.doneWord(), problem+kept))
 	}
 	text := d.title + " is being " + d.doneWord()
 	if dv.Status.Phase == cdiv1.PhaseUnset && len(dv.Status.Conditions) == 0 && lasts() {

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,12 +55,32 @@ const createdForAnnotation = "cdi.kubevirt.io/createdForDataVolume"
 // webhook changes at its creation, and that clones for longer than failedCloneRetryDelay, would never
 // be complete.
 func (d *diskDecider) isUnfilled(dv *cdiv1.DataVolume) bool {
+	return dv.Annotations[v1alpha1.AnnotationRequestedStorage] != "" && d.hasNewClaim(dv)
+}
+
+// hasNewClaim is isUnfilled, also for a DataVolume of an earlier release.
+func (d *diskDecider) hasNewClaim(dv *cdiv1.DataVolume) bool {
 	claim := d.Claim
 	source := claim.Spec.DataSourceRef
-	return dv.Annotations[v1alpha1.AnnotationRequestedStorage] != "" && d.ownsObject(claim) && metav1.IsControlledBy(claim, dv) &&
+	return d.ownsObject(claim) && metav1.IsControlledBy(claim, dv) &&
 		claim.DeletionTimestamp == nil && claim.Status.Phase == corev1.ClaimPending && claim.Spec.VolumeName == "" &&
 		claim.Annotations[createdForAnnotation] == string(dv.UID) &&
 		source != nil && source.Kind == cdiv1.VolumeCloneSourceRef && ptr.Deref(source.APIGroup, "") == cdiv1.SchemeGroupVersion.Group
+}
+
+// keptStorage says how to correct a clone that is held up and keeps a size or StorageClass which spec or
+// image no longer has; empty for none. Invariant: it names no disk that may be restored from a backup.
+func (d *diskDecider) keptStorage(dv *cdiv1.DataVolume) string {
+	if d.isRemoved() || d.isBlank() || d.Claim == nil || d.Pinned == nil || d.wasReady() || dv.Spec.Storage == nil || !d.hasNewClaim(dv) {
+		return ""
+	}
+	if sizeDiffers, classDiffers := d.compareStorage(dv); !sizeDiffers && !classDiffers {
+		return ""
+	}
+	if d.isUnfilled(dv) && d.isBuiltOtherwise(dv) {
+		return "" // it is replaced
+	}
+	return fmt.Sprintf("it keeps the size and storageClass that it was requested with, and others are asked for now: to have it cloned with these, delete DataVolume %s", dv.Name)
 }
 
 // isBuiltOtherwise reports whether a disk was requested with another size or StorageClass than it would
@@ -70,6 +91,13 @@ func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
 	if dv.Spec.Storage == nil {
 		return false
 	}
+	sizeDiffers, classDiffers := d.compareStorage(dv)
+	isFormerRevision := !d.isBlank() && d.pinned != nil && d.Pinned != nil && d.Pinned.Spec.Revision() != d.pinned.Revision
+	return sizeDiffers || (classDiffers && (d.Claim == nil || !isFormerRevision))
+}
+
+// compareStorage reports what a disk would be requested with otherwise if it were created now.
+func (d *diskDecider) compareStorage(dv *cdiv1.DataVolume) (sizeDiffers, classDiffers bool) {
 	source := d.pinned
 	if d.isBlank() {
 		source = nil
@@ -77,11 +105,7 @@ func (d *diskDecider) isBuiltOtherwise(dv *cdiv1.DataVolume) bool {
 	disk, _ := d.buildDisk(source)
 	size, class := requestedStorage(dv)
 	wantedSize, wantedClass := requestedStorage(disk)
-	if size.Cmp(wantedSize) != 0 {
-		return true
-	}
-	isFormerRevision := source != nil && d.Pinned != nil && d.Pinned.Spec.Revision() != source.Revision
-	return wantedClass != "" && class != wantedClass && (d.Claim == nil || !isFormerRevision)
+	return size.Cmp(wantedSize) != 0, wantedClass != "" && class != wantedClass
 }
 
 // requestedStorage returns what the agent asked for, which a webhook may have changed. A DataVolume of

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -88,6 +88,29 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 			assert.Equal(t, v1alpha1.ReasonTimeout, w.currentRevision().Failure.Reason)
 		})
 	}
+}
+
+// TestUnmeasuredImportSaysTheSameThroughout: what CDI says of its claim is a step of every import, and none
+// while the importer runs, also just after progress is stored.
+func TestUnmeasuredImportSaysTheSameThroughout(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight().Timeouts(time.Hour, 15*time.Minute))
+	w.startImport()
+	w.reportProgress("N/A")
+	w.lists.DataVolumes[0].Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Reason: "CreatingScratchSpace", Message: "Creating scratch space"}}
+	w.reconcile()
+	want, stored := w.status().Message, 0
+	require.Equal(t, "importing, attempt 1 of 3", want)
+	for range 30 * 60 / 5 {
+		before := w.currentRevision().ProgressedAt.DeepCopy()
+		w.advanceClock(5 * time.Second)
+		w.reconcile()
+		require.Equal(t, want, w.status().Message)
+		require.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+		if !before.Equal(w.currentRevision().ProgressedAt) {
+			stored++
+		}
+	}
+	assert.LessOrEqual(t, stored, 6, "once in 5 minutes")
 }
 
 // A driver that has taken a snapshot may be uploading it, also while an error of before is kept.

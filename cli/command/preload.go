@@ -108,7 +108,7 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 	p, question := preload.New(e.now(), items), "Go on?"
 	p.DryRun, p.Unread = flags.dryRun, unread
 	if flags.before != "" {
-		p.Judge(before)
+		p.JudgeTime(before)
 	}
 	code := p.ExitCode(e.allowUnknown)
 	switch late := fmt.Sprintf("it is not known, or not so, that all clusters have it by %s", render.Clock(e.now(), before)); {

@@ -81,18 +81,18 @@ func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
 		case isListed:
 			e.Estimate = toEstimate(listed)
-		case !f.Live && waves.hold(&e.Estimate, t.Member):
+		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
 			q := f.newQueued(img, effective, t.Member, i.knownBytes)
 			slots = min(slots, f.slots(q.Source))
-			e.Estimate = toEstimate(t.join(f.Now, q))
-			wave := waves.find(t.Member)
+			e.Estimate = toEstimate(t.joinQueue(f.Now, q))
+			wave := waves.findWave(t.Member)
 			started[wave.name] = append(started[wave.name], len(i.Expected))
 		}
 		i.Expected = append(i.Expected, e)
 	}
 	for _, wave := range waves.all {
-		i.pace(f.Now, started[wave.name], min(slots, wave.limit()))
+		i.paceImports(f.Now, started[wave.name], min(slots, wave.limit()))
 	}
 	i.ExpectedBy = lastOf(i.Expected)
 	return nil
@@ -143,8 +143,8 @@ func (t *Target) snapshot(now time.Time) eta.Snapshot {
 	return eta.Snapshot{Activity: t.Activity, SourceLimits: t.SourceLimits, ObservedAt: t.ObservedAt, Now: now}
 }
 
-// join estimates an image at the end of the cluster's queue, and has it wait there.
-func (t *Target) join(now time.Time, q v1alpha1.QueuedImport) eta.Estimate {
+// joinQueue estimates an image at the end of the cluster's queue, and has it wait there.
+func (t *Target) joinQueue(now time.Time, q v1alpha1.QueuedImport) eta.Estimate {
 	if t.Activity == nil {
 		return eta.Estimate{Why: eta.UnknownNotReported}
 	}
@@ -169,8 +169,8 @@ func toEstimate(e eta.Estimate) readapi.Estimate {
 	return readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }
 
-// pace has at most limit of some clusters import at a time, in their order.
-func (i *Image) pace(now time.Time, of []int, limit int) {
+// paceImports has at most limit of some clusters import at a time, in their order.
+func (i *Image) paceImports(now time.Time, of []int, limit int) {
 	for _, field := range []func(*readapi.Estimate) *metav1.Time{
 		func(e *readapi.Estimate) *metav1.Time { return e.At }, func(e *readapi.Estimate) *metav1.Time { return e.Earliest }, func(e *readapi.Estimate) *metav1.Time { return e.Latest },
 	} {
@@ -202,13 +202,13 @@ func lastOf(all []Expected) *readapi.Estimate {
 		if last == nil {
 			last = &readapi.Estimate{At: e.At, Earliest: e.Earliest, Latest: e.Latest}
 		}
-		last.At, last.Earliest, last.Latest = later(last.At, e.At), later(last.Earliest, e.Earliest), later(last.Latest, e.Latest)
+		last.At, last.Earliest, last.Latest = laterOf(last.At, e.At), laterOf(last.Earliest, e.Earliest), laterOf(last.Latest, e.Latest)
 		last.AtMost = last.AtMost || e.AtMost
 	}
 	return last
 }
 
-func later(a, b *metav1.Time) *metav1.Time {
+func laterOf(a, b *metav1.Time) *metav1.Time {
 	if b.After(a.Time) {
 		return b
 	}
@@ -260,14 +260,14 @@ func newWaves(img *v1alpha1.FleetDiskImage, targets []Target, download []string)
 	}
 	for i := range targets {
 		if m := targets[i].Member; slices.Contains(download, m.Name) {
-			w := ws.find(m)
+			w := ws.findWave(m)
 			w.isOpen, w.total = true, w.total+1
 		}
 	}
 	return ws, nil
 }
 
-func (ws *waves) find(m *v1alpha1.MemberCluster) *wave {
+func (ws *waves) findWave(m *v1alpha1.MemberCluster) *wave {
 	for i := range ws.all {
 		if ws.all[i].selector.Matches(labels.Set(m.Labels)) {
 			return &ws.all[i]
@@ -288,9 +288,9 @@ func (w *wave) limit() int {
 	return max(1, n)
 }
 
-// hold says in an estimate what the rollout waits for before a cluster begins; false for nothing.
-func (ws *waves) hold(e *readapi.Estimate, m *v1alpha1.MemberCluster) bool {
-	own := ws.find(m)
+// holdBack says in an estimate what the rollout waits for before a cluster begins; false for nothing.
+func (ws *waves) holdBack(e *readapi.Estimate, m *v1alpha1.MemberCluster) bool {
+	own := ws.findWave(m)
 	switch {
 	case ws.isNew:
 		e.Reason, e.Message = reasonNotObserved, "the hub has not processed the newest spec yet"

@@ -155,12 +155,12 @@ func TestBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, exit.Yes, test.p.ExitCode(false), "nobody asked")
-			test.p.Judge(now.Add(test.before))
+			test.p.JudgeTime(now.Add(test.before))
 			assert.Equal(t, test.wantCode, test.p.ExitCode(test.allowUnknown))
 		})
 	}
 	shown := p(timed, unknown, noRoom)
-	shown.Judge(now.Add(5 * time.Minute))
+	shown.JudgeTime(now.Add(5 * time.Minute))
 	rendertest.Golden(t, "late", now, shown)
 }
 

@@ -45,8 +45,8 @@ func ParseBefore(text string, now time.Time) (time.Time, error) {
 	}
 }
 
-// Judge decides whether all downloads are expected by a time.
-func (p *Preload) Judge(before time.Time) {
+// JudgeTime decides whether all downloads are expected by a time.
+func (p *Preload) JudgeTime(before time.Time) {
 	at := metav1.NewTime(before)
 	p.Before, p.InTime = &at, InTimeYes
 	for i := range p.Images {

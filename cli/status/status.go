@@ -196,7 +196,7 @@ func New(s Snapshot) *Status {
 	if s.Summary != nil {
 		st.addSummary(s.Summary, s.Selected)
 	}
-	st.judge()
+	st.judgeFleet()
 	if s.Failing || s.Unknown {
 		st.listOnly(s.Failing, s.Unknown)
 	}
@@ -338,8 +338,8 @@ func (st *Status) addReports(reports []v1alpha1.PruneReport) {
 	}
 }
 
-// judge records what the exit code goes by.
-func (st *Status) judge() {
+// judgeFleet records what the exit code goes by.
+func (st *Status) judgeFleet() {
 	isStalled := slices.ContainsFunc(st.Rollouts, func(r Rollout) bool { return r.rank() == rankFailed })
 	failing, unknown := st.countClusters()
 	st.isWrong = st.FailedTotal > 0 || isStalled || len(st.Schedules) > 0 || st.PolicyProblem != "" || failing > 0

@@ -3,6 +3,7 @@ package admissionpolicy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -90,17 +92,22 @@ func (r oneDownloadReader) readPolicy(ctx context.Context, version string) (OneD
 	return state, nil
 }
 
-// findRestartableImporter finds an importer Pod that the policy has not changed.
+// findRestartableImporter finds an importer Pod that the policy has not changed, and should have:
+// where the kubelet pulls the disk, the importer may restart.
 func (r oneDownloadReader) findRestartableImporter(ctx context.Context, state *OneDownloadState) error {
 	var pods corev1.PodList
 	if err := r.cached.List(ctx, &pods, client.MatchingLabels{"cdi.kubevirt.io": "importer"}, client.HasLabels{v1alpha1.LabelImageUID}); err != nil {
 		return fmt.Errorf("listing importer Pods: %w", err)
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && !pulledByNode(pod) {
 			state.RestartableImporter = pod.Namespace + "/" + pod.Name
 			return nil
 		}
 	}
 	return nil
+}
+
+func pulledByNode(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == importcause.DiskContainer })
 }

@@ -100,18 +100,23 @@ func TestRestartableImporterIsFound(t *testing.T) {
 		restarts corev1.RestartPolicy
 		deleted  bool
 		want     string
+		disk     bool // the kubelet pulls it
 	}{
-		"starts once":              {ofImage, never, false, ""},
-		"restarts on failure":      {ofImage, restarts, false, "ns/importer"},
-		"restarts always":          {ofImage, corev1.RestartPolicyAlways, false, "ns/importer"},
-		"is being deleted":         {ofImage, restarts, true, ""},
-		"of an import of others":   {importer, restarts, false, ""},
-		"no importer, of an image": {map[string]string{v1alpha1.LabelImageUID: "uid"}, restarts, false, ""},
+		"starts once":               {ofImage, never, false, "", false},
+		"restarts on failure":       {ofImage, restarts, false, "ns/importer", false},
+		"restarts always":           {ofImage, corev1.RestartPolicyAlways, false, "ns/importer", false},
+		"is being deleted":          {ofImage, restarts, true, "", false},
+		"of an import of others":    {importer, restarts, false, "", false},
+		"no importer, of an image":  {map[string]string{v1alpha1.LabelImageUID: "uid"}, restarts, false, "", false},
+		"awaits the kubelet's pull": {ofImage, restarts, false, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
 			require.NoError(t, corev1.AddToScheme(scheme))
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "importer", Labels: test.labels, Finalizers: []string{"a/b"}}, Spec: corev1.PodSpec{RestartPolicy: test.restarts}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "importer", Labels: test.labels, Finalizers: []string{"a/b"}}, Spec: corev1.PodSpec{RestartPolicy: test.restarts, Containers: []corev1.Container{{Name: "importer"}}}}
+			if test.disk {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "server"})
+			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).WithInterceptorFuncs(interceptor.Funcs{
 				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 					return nil

@@ -20,7 +20,7 @@ const (
 	// maxValueBytes bounds a label's or an annotation's value. Invariant: no value is compared beyond it,
 	// since objects that are read live have the whole.
 	maxValueBytes = 4096
-	// maxListedNames is for names of items in an overlay, which the agent itself has written.
+	// maxListedNames is for lists of names: of items in an overlay, of volumes, of namespaces.
 	maxListedNames = 64 << 10
 	// maxKeysOfRestore is more than KubeVirt sets.
 	maxKeysOfRestore = 4
@@ -42,6 +42,7 @@ var keys = map[string]int{
 	v1alpha1.AnnotationClonedFrom: maxValueBytes, v1alpha1.AnnotationRequestedStorage: maxValueBytes, v1alpha1.AnnotationAcceptClaim: maxValueBytes,
 	v1alpha1.AnnotationAppliedDigest: maxValueBytes, v1alpha1.AnnotationAppliedSpec: maxValueBytes, v1alpha1.AnnotationAppliedGuest: maxValueBytes,
 	v1alpha1.AnnotationAppliedInstancetype: maxValueBytes, v1alpha1.AnnotationOverlaid: maxListedNames, v1alpha1.AnnotationCreatedFor: maxValueBytes,
+	v1alpha1.AnnotationIgnoreOrphanedDisks: maxListedNames, v1alpha1.AnnotationMigratedVolumes: maxListedNames,
 
 	// CDI's and KubeVirt's.
 	"app": maxValueBytes, "cdi.kubevirt.io": maxValueBytes, "kubevirt.io": maxValueBytes, "velero.io/exclude-from-backup": maxValueBytes,
@@ -71,7 +72,7 @@ func Trim(obj any) (any, error) {
 	o.SetManagedFields(nil)
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		o.Spec = corev1.PodSpec{RestartPolicy: o.Spec.RestartPolicy, SchedulingGates: o.Spec.SchedulingGates, Volumes: namedVolumes(o.Spec.Volumes)}
+		o.Spec = corev1.PodSpec{RestartPolicy: o.Spec.RestartPolicy, SchedulingGates: o.Spec.SchedulingGates, Volumes: namedVolumes(o.Spec.Volumes), Containers: containerNames(o.Spec.Containers)}
 		trimMetadata(o)
 		boundContent(o)
 	case *corev1.PersistentVolumeClaim, *cdiv1.DataVolume, *cdiv1.DataSource, *snapshotv1.VolumeSnapshot:
@@ -99,6 +100,15 @@ func namedVolumes(volumes []corev1.Volume) (named []corev1.Volume) {
 		if v.Secret != nil || v.ConfigMap != nil || v.Projected != nil {
 			named = append(named, v)
 		}
+	}
+	return named
+}
+
+// containerNames returns containers with their names alone: by these the admission policies know whether
+// to set the restartPolicy.
+func containerNames(containers []corev1.Container) (named []corev1.Container) {
+	for i := range containers {
+		named = append(named, corev1.Container{Name: containers[i].Name})
 	}
 	return named
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
@@ -80,11 +81,13 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	if running.Reason == cdiReasonOOMKilled {
 		running.Message = outOfMemoryMessage
 	}
-	// Of a pull by the kubelet, the Pod says which container's it is, and whether anything was asked.
-	kubeletPulls := running.Reason == cdiReasonPullFailed && strings.HasPrefix(running.Message, kubeletPullText)
+	// Of a pull by the kubelet, the Pod says which container's it is, whether anything was asked, and
+	// whether the importer restarts after it.
+	kubeletPulls := running.Reason == cdiReasonPullFailed && strings.HasPrefix(running.Message, kubeletPullText) ||
+		pulledByNode(dv) && diskTimeout.MatchString(running.Message)
 	stopped := running.Status == corev1.ConditionFalse && !kubeletPulls &&
 		slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
-	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 || stopped {
+	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 && !pulledByNode(dv) || stopped {
 		return classifyFailure(running.Message), true
 	}
 	return v1alpha1.Failure{}, false
@@ -106,6 +109,25 @@ var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageNam
 // startFailures are the runtimes' reasons of containers that never ran.
 var startFailures = []string{"StartError", "ContainerCannotRun"}
 
+// diskTimeout is how an importer ends that has waited 60 s for the disk's container, with pullMethod
+// node: CDI waits no longer, however long the kubelet pulls (cmd/cdi-importer/importer.go).
+var diskTimeout = regexp.MustCompile(`^Timeout waiting for file \S+$`)
+
+// awaitsDisk reports whether the importer has ended only because the kubelet had not pulled the disk yet.
+// It is restarted after the pull, and downloads nothing. Where the disk's container ran before the
+// importer did, nothing serves the disk.
+func awaitsDisk(pod *corev1.Pod, t *corev1.ContainerStateTerminated) bool {
+	return diskTimeout.MatchString(t.Message) && pod.Spec.RestartPolicy != corev1.RestartPolicyNever &&
+		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.Name == importcause.DiskContainer && c.State.Running != nil && !t.StartedAt.Before(&c.State.Running.StartedAt)
+		})
+}
+
+// pulledByNode reports whether the kubelet pulls the disk. A restart of its importer downloads nothing.
+func pulledByNode(dv *cdiv1.DataVolume) bool {
+	return dv.Spec.Source != nil && dv.Spec.Source.Registry != nil && ptr.Deref(dv.Spec.Source.Registry.PullMethod, "") == cdiv1.RegistryPullNode
+}
+
 // detectPodFailure reads the status of an importer Pod, which shows a failure
 // before the DataVolume does.
 func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
@@ -117,7 +139,7 @@ func detectPodFailure(pod *corev1.Pod) (message string, failed bool) {
 			return fmt.Sprintf("the node cannot pull the image (%s): %s", w.Reason, w.Message), true
 		}
 		for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
-			if t != nil && t.ExitCode != 0 {
+			if t != nil && t.ExitCode != 0 && !awaitsDisk(pod, t) {
 				return describeTermination(pod, t), true
 			}
 		}
@@ -149,6 +171,8 @@ func describeTermination(pod *corev1.Pod, t *corev1.ContainerStateTerminated) st
 		return fmt.Sprintf("importer ended with exit code %d (%s)", t.ExitCode, t.Reason)
 	case slices.Contains(startFailures, t.Reason):
 		return fmt.Sprintf("the node cannot start the importer (%s): %s", t.Reason, t.Message)
+	case diskTimeout.MatchString(t.Message):
+		return "the container image did not serve its disk within the 60 s that CDI waits: " + t.Message
 	}
 	return t.Message
 }

@@ -33,18 +33,28 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 		change      func(*corev1.Pod)
 		wantStalled bool
 	}{
-		"a download that is not measured":     {progress: "N/A"},
-		"no progress yet":                     {progress: ""},
-		"a conversion after a measured one":   {progress: "97.30%"},
-		"a short download, read seldom":       {progress: "80.00%"},
-		"a text that is no number":            {progress: "soon"},
-		"in mid-transfer":                     {progress: "79.99%", wantStalled: true},
-		"at its begin":                        {progress: "0.00%", wantStalled: true},
-		"a server that never answers":         {progress: "N/A", size: 4711, wantStalled: true},
-		"a conversion of a known size":        {progress: "97.30%", size: 4711},
-		"an importer that does not start":     {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
-		"an importer that is being deleted":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
-		"the kubelet pulls the disk":          {progress: "N/A", change: container("server", waiting("ContainerCreating"))},
+		"a download that is not measured":   {progress: "N/A"},
+		"no progress yet":                   {progress: ""},
+		"a conversion after a measured one": {progress: "97.30%"},
+		"a short download, read seldom":     {progress: "80.00%"},
+		"a text that is no number":          {progress: "soon"},
+		"in mid-transfer":                   {progress: "79.99%", wantStalled: true},
+		"at its begin":                      {progress: "0.00%", wantStalled: true},
+		"a server that never answers":       {progress: "N/A", size: 4711, wantStalled: true},
+		"a conversion of a known size":      {progress: "97.30%", size: 4711},
+		"an importer that does not start":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
+		"an importer that is being deleted": {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
+		"the kubelet pulls the disk":        {progress: "N/A", change: container("server", waiting("ContainerCreating"))},
+		"the kubelet pulls, and writes nothing": {progress: "N/A", change: func(pod *corev1.Pod) {
+			container("server", waiting("PodInitializing"))(pod)
+			pod.Status.Phase, pod.Status.ContainerStatuses[0].State = corev1.PodPending, waiting("PodInitializing")
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}
+		}},
+		"the init container does not end": {progress: "N/A", change: func(pod *corev1.Pod) {
+			container("server", waiting("PodInitializing"))(pod)
+			pod.Status.Phase, pod.Status.ContainerStatuses[0].State = corev1.PodPending, waiting("PodInitializing")
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionFalse, Reason: "ContainersNotInitialized"}}
+		}, wantStalled: true},
 		"the disk's container cannot be made": {progress: "N/A", change: container("server", waiting("CreateContainerError")), wantStalled: true},
 		"a container of others waits":         {progress: "N/A", change: container("istio-proxy", waiting("CrashLoopBackOff"))},
 		"a container of others alone runs": {progress: "N/A", change: func(pod *corev1.Pod) {

@@ -104,11 +104,23 @@ func isRunning(pod corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }
 
-// IsWorking reports whether an importer runs, and nothing keeps its other containers from
-// starting: with pullMethod node it runs while the kubelet pulls the disk.
+// IsWorking reports whether an importer runs, or the kubelet may be pulling its disk, and nothing keeps
+// its containers from starting.
 func IsWorking(pod corev1.Pod) bool {
-	return isRunning(pod) && !slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool {
+	return (isRunning(pod) || isPullingDisk(pod)) && !slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && !slices.Contains(startingReasons, c.State.Waiting.Reason)
+	})
+}
+
+// isPullingDisk reports whether the kubelet may be pulling the disk, with pullMethod node. It starts
+// containers one after the other and writes no status meanwhile: also the importer that already runs
+// still waits by what it wrote last.
+func isPullingDisk(pod corev1.Pod) bool {
+	initialized := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodInitialized && c.Status == corev1.ConditionTrue
+	})
+	return initialized && pod.DeletionTimestamp == nil && slices.ContainsFunc(CDIContainers(&pod), func(c corev1.ContainerStatus) bool {
+		return c.Name == DiskContainer && c.State.Waiting != nil
 	})
 }
 

@@ -163,6 +163,13 @@ func requireOneDownloadPolicy(t *testing.T, admin, cdi, other client.Client) {
 	afterOutOfMemory := func(s *corev1.PodSpec) {
 		s.Containers[0].Env = append(s.Containers[0].Env[:2], corev1.EnvVar{Name: "CACHE_MODE", Value: "TRYNONE"})
 	}
+	pulledByNode := func(s *corev1.PodSpec) {
+		s.Containers[0].Env = append(s.Containers[0].Env, corev1.EnvVar{Name: "IMPORTER_READY_FILE", Value: "/shared/ready"})
+		s.Containers = append(s.Containers, corev1.Container{Name: "server", Image: "r.example.com/disks/a:1"})
+	}
+	noReadyFile := func(s *corev1.PodSpec) {
+		s.Containers[0].Env = append(s.Containers[0].Env, corev1.EnvVar{Name: "IMPORTER_READY_FILE"})
+	}
 	gatedByOthers := func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}} }
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Equal(c, corev1.RestartPolicyNever, create(c, cdi, ours).RestartPolicy)
@@ -172,16 +179,25 @@ func requireOneDownloadPolicy(t *testing.T, admin, cdi, other client.Client) {
 	for name, test := range map[string]struct {
 		changes []func(*corev1.PodSpec)
 		want    []corev1.PodSchedulingGate
+		// restarts: one that waited too long for the kubelet's pull of the disk goes on after it.
+		restarts bool
 	}{
-		"the first":                        {nil, nil},
-		"without variables":                {[]func(*corev1.PodSpec){func(s *corev1.PodSpec) { s.Containers[0].Env = nil }}, nil},
-		"gated by others":                  {[]func(*corev1.PodSpec){gatedByOthers}, []corev1.PodSchedulingGate{quota}},
-		"after one ran out of memory":      {[]func(*corev1.PodSpec){afterOutOfMemory}, []corev1.PodSchedulingGate{gate}},
-		"such a one, gated by others":      {[]func(*corev1.PodSpec){afterOutOfMemory, gatedByOthers}, []corev1.PodSchedulingGate{quota, gate}},
-		"such a one, on a node of its own": {[]func(*corev1.PodSpec){afterOutOfMemory, func(s *corev1.PodSpec) { s.NodeName = "node" }}, nil},
+		"the first":                        {},
+		"without variables":                {[]func(*corev1.PodSpec){func(s *corev1.PodSpec) { s.Containers[0].Env = nil }}, nil, false},
+		"gated by others":                  {[]func(*corev1.PodSpec){gatedByOthers}, []corev1.PodSchedulingGate{quota}, false},
+		"after one ran out of memory":      {[]func(*corev1.PodSpec){afterOutOfMemory}, []corev1.PodSchedulingGate{gate}, false},
+		"such a one, gated by others":      {[]func(*corev1.PodSpec){afterOutOfMemory, gatedByOthers}, []corev1.PodSchedulingGate{quota, gate}, false},
+		"such a one, on a node of its own": {[]func(*corev1.PodSpec){afterOutOfMemory, func(s *corev1.PodSpec) { s.NodeName = "node" }}, nil, false},
+		"which waits for nothing":          {[]func(*corev1.PodSpec){noReadyFile}, nil, false},
+		"whose disk the kubelet pulls":     {[]func(*corev1.PodSpec){pulledByNode}, nil, true},
+		"such a one, after out of memory":  {[]func(*corev1.PodSpec){afterOutOfMemory, pulledByNode}, []corev1.PodSchedulingGate{gate}, true},
 	} {
 		got := create(t, cdi, ours, test.changes...)
-		assert.Equal(t, corev1.RestartPolicyNever, got.RestartPolicy, name)
+		want := corev1.RestartPolicyNever
+		if test.restarts {
+			want = corev1.RestartPolicyOnFailure
+		}
+		assert.Equal(t, want, got.RestartPolicy, name)
 		assert.Equal(t, test.want, got.SchedulingGates, name)
 	}
 	for name, test := range map[string]struct {

@@ -47,7 +47,7 @@ var keys = map[string]int{
 	// CDI's and KubeVirt's.
 	"app": maxValueBytes, "cdi.kubevirt.io": maxValueBytes, "kubevirt.io": maxValueBytes, "velero.io/exclude-from-backup": maxValueBytes,
 	"cdi.kubevirt.io/storage.pod.phase": maxValueBytes, "cdi.kubevirt.io/createdForDataVolume": maxValueBytes,
-	cdiv1.AnnPrePopulated: maxValueBytes, cdiv1.AnnCheckStaticVolume: maxValueBytes,
+	"cdi.kubevirt.io/storage.extended.clone.token": maxValueBytes, cdiv1.AnnPrePopulated: maxValueBytes, cdiv1.AnnCheckStaticVolume: maxValueBytes,
 	"instancetype.kubevirt.io/default-instancetype": maxValueBytes, "instancetype.kubevirt.io/default-instancetype-kind": maxValueBytes,
 	"instancetype.kubevirt.io/default-preference": maxValueBytes, "instancetype.kubevirt.io/default-preference-kind": maxValueBytes,
 	"template.kubevirt.io/architecture": maxValueBytes,

@@ -126,6 +126,8 @@ func (d *diskDecider) reconcile() {
 		d.setBlocker(provisioningState(d.reasons.preparing, fmt.Sprintf("DataVolume %s is unfinished, of another size or storageClass than %s, and is replaced", name, d.title)))
 	case dv.Status.Phase == cdiv1.Failed:
 		d.retryFailedClone(dv)
+	case d.hasExpiredToken(dv):
+		d.renewToken(dv)
 	default:
 		d.setRequested(dv)
 	}

@@ -33,6 +33,12 @@ type world struct {
 	// sourceExists: the pinned source can be cloned.
 	sourceExists bool
 	lastDecision vm.Decision
+	// withoutCDI: nothing takes up DataVolumes that are created.
+	withoutCDI bool
+	// firstSeen is when DataVolumes were found first, where CDI is absent.
+	firstSeen map[types.UID]time.Time
+	// created counts DataVolumes.
+	created int
 	// unlabelled has claims that the cache does not have, by the disk's name.
 	unlabelled map[string]*corev1.PersistentVolumeClaim
 	// cloudInitSecret is the stored one, which no View has.
@@ -123,6 +129,9 @@ func (w *world) withRunningVM() *world {
 
 // decide decides on the current world, with a live View where one is needed.
 func (w *world) decide() vm.Decision {
+	if w.withoutCDI {
+		w.recordSeenFor()
+	}
 	v := w.View
 	v.VM = w.VM.DeepCopy()
 	d := w.decideChecked(v)
@@ -208,6 +217,11 @@ func (w *world) applyDecision(d vm.Decision) {
 		dv := disk.DeepCopy()
 		dv.UID, dv.ResourceVersion = types.UID("uid-of-disk"+disk.Disk), "7"
 		dv.CreationTimestamp = metav1.NewTime(w.Now)
+		if w.created++; w.withoutCDI {
+			dv.UID = types.UID(fmt.Sprintf("uid-of-disk%s-%d", disk.Disk, w.created))
+		} else {
+			takeUp(dv)
+		}
 		if disk.Disk == "" {
 			w.DataVolume = dv
 		} else {

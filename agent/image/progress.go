@@ -70,21 +70,41 @@ func (d *decider) watchProgress(rev *v1alpha1.RevisionStatus, slot v1alpha1.Slot
 
 // runsUnmeasured reports whether an importer runs and CDI's progress cannot show whether it
 // moves: CDI measures no download from S3, GCS or a registry, none whose length the server does
-// not say, and no conversion after one that it measures.
+// not say, and no conversion after one that it measures. Where CDI cannot reach the importer it
+// reads no progress at all, which looks like a server that never answers.
 func (d *decider) runsUnmeasured(o *AttemptObjects, progress string) bool {
-	isNumber := strings.HasSuffix(progress, "%")
-	switch {
-	case isNumber && parsePercent(progress) < conversionPercent, !isNumber && d.knowsDownloadSize():
+	if isNumber(progress) && parsePercent(progress) < conversionPercent {
 		return false
-	default:
-		return slices.ContainsFunc(o.Pods, importcause.IsWorking)
 	}
+	return slices.ContainsFunc(o.Pods, importcause.IsWorking)
 }
 
-// knowsDownloadSize reports whether the source has said how long a download by HTTP is, so that CDI
-// measures it from its first bytes.
-func (d *decider) knowsDownloadSize() bool {
-	return d.Image.Spec.SourceType == v1alpha1.SourceHTTP && d.status.BytesTotal > 0 && d.status.BytesTotal != d.Image.Spec.DiskSize.Value()
+func isNumber(progress string) bool { return strings.HasSuffix(progress, "%") }
+
+// unreadProgressDelay is how long an importer may run before CDI should have read its progress,
+// which it does every 2 seconds.
+const unreadProgressDelay = 2 * time.Minute
+
+// describeUnreadProgress says what may keep CDI from reading the progress of a download that it
+// measures; empty where it reads it, or may still.
+func (d *decider) describeUnreadProgress(o *AttemptObjects) string {
+	knowsSize := d.Image.Spec.SourceType == v1alpha1.SourceHTTP && d.status.BytesTotal > 0 && d.status.BytesTotal != d.Image.Spec.DiskSize.Value()
+	if !knowsSize || isNumber(string(o.DataVolume.Status.Progress)) {
+		return ""
+	}
+	for i := range o.Pods {
+		for _, c := range importcause.CDIContainers(&o.Pods[i]) {
+			if c.State.Running == nil {
+				continue
+			}
+			if age := d.Now.Sub(c.State.Running.StartedAt.Time); age < unreadProgressDelay {
+				d.requeueWithin(unreadProgressDelay - age)
+				continue
+			}
+			return ": the importer runs, and CDI cannot read its progress; if NetworkPolicies isolate this namespace, allow ingress to port 8443 of importers from CDI's namespace"
+		}
+	}
+	return ""
 }
 
 // importState returns phase and progress of a DataVolume as the status stores them.
@@ -151,6 +171,7 @@ func (d *decider) describeImport(rev *v1alpha1.RevisionStatus) statusReason {
 		return statusReason{storedWaitReason(&d.Image.Status), d.storedImportMessage(), meta.IsStatusConditionTrue(d.Image.Status.Conditions, v1alpha1.ConditionStalled)}
 	}
 	if cause == nil {
+		importing.Message += d.describeUnreadProgress(objects)
 		return importing
 	}
 	if age := d.Now.Sub(ptr.Deref(rev.ProgressedAt, metav1.Time{}).Time); cause.Passing && age < passingCauseDelay {

@@ -1,6 +1,7 @@
 package image_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,19 +33,20 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 		size        int64 // that the source has said
 		change      func(*corev1.Pod)
 		wantStalled bool
+		wantUnread  bool
 	}{
-		"a download that is not measured":   {progress: "N/A"},
-		"no progress yet":                   {progress: ""},
-		"a conversion after a measured one": {progress: "97.30%"},
-		"a short download, read seldom":     {progress: "80.00%"},
-		"a text that is no number":          {progress: "soon"},
-		"in mid-transfer":                   {progress: "79.99%", wantStalled: true},
-		"at its begin":                      {progress: "0.00%", wantStalled: true},
-		"a server that never answers":       {progress: "N/A", size: 4711, wantStalled: true},
-		"a conversion of a known size":      {progress: "97.30%", size: 4711},
-		"an importer that does not start":   {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
-		"an importer that is being deleted": {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
-		"the kubelet pulls the disk":        {progress: "N/A", change: container("server", waiting("ContainerCreating"))},
+		"a download that is not measured":       {progress: "N/A"},
+		"no progress yet":                       {progress: ""},
+		"a conversion after a measured one":     {progress: "97.30%"},
+		"a short download, read seldom":         {progress: "80.00%"},
+		"a text that is no number":              {progress: "soon"},
+		"in mid-transfer":                       {progress: "79.99%", wantStalled: true},
+		"at its begin":                          {progress: "0.00%", wantStalled: true},
+		"a download whose progress is not read": {progress: "N/A", size: 4711, wantUnread: true},
+		"a conversion of a known size":          {progress: "97.30%", size: 4711},
+		"an importer that does not start":       {progress: "N/A", change: func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} }, wantStalled: true},
+		"an importer that is being deleted":     {progress: "N/A", change: func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(apitest.Epoch)) }, wantStalled: true},
+		"the kubelet pulls the disk":            {progress: "N/A", change: container("server", waiting("ContainerCreating"))},
 		"the kubelet pulls, and writes nothing": {progress: "N/A", change: func(pod *corev1.Pod) {
 			container("server", waiting("PodInitializing"))(pod)
 			pod.Status.Phase, pod.Status.ContainerStatuses[0].State = corev1.PodPending, waiting("PodInitializing")
@@ -82,6 +84,7 @@ func TestSilenceIsNoStallWhereNothingIsMeasured(t *testing.T) {
 				return
 			}
 			require.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+			assert.Equal(t, tt.wantUnread, strings.Contains(w.status().Message, "CDI cannot read its progress"))
 			assert.LessOrEqual(t, w.lastDecision.RequeueAfter, 15*time.Minute)
 
 			// Between the end of the importer and that of the DataVolume, too.
@@ -121,6 +124,31 @@ func TestUnmeasuredImportSaysTheSameThroughout(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, stored, 6, "once in 5 minutes")
+}
+
+// In a namespace with default-deny ingress CDI cannot read the importer's metrics, and an import whose
+// progress it would know stays at N/A (updateImportProgress of import-populator.go, CDI 1.65).
+func TestUnreadProgressSaysWhatToAllow(t *testing.T) {
+	w := newQueuedSimulation(t, apitest.Image("ns/a"), policyWithoutPreflight())
+	w.stepLedger()
+	w.createMissingDataVolumes()
+	w.reconcile()
+	w.status().BytesTotal = 4711
+	w.reportProgress("N/A")
+	w.lists.Pods[0].Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(w.now)
+	w.reconcile()
+	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
+	require.LessOrEqual(t, w.lastDecision.RequeueAfter, 2*time.Minute)
+
+	w.advanceClock(2 * time.Minute)
+	w.reconcile()
+	assert.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+	assert.Equal(t, "importing, attempt 1 of 3: the importer runs, and CDI cannot read its progress; if NetworkPolicies isolate this namespace, allow ingress to port 8443 of importers from CDI's namespace", w.status().Message)
+	assert.Equal(t, metav1.ConditionFalse, w.condition(v1alpha1.ConditionStalled).Status)
+
+	w.reportProgress("3.00%")
+	w.reconcile()
+	assert.Equal(t, "importing, attempt 1 of 3", w.status().Message)
 }
 
 // A driver that has taken a snapshot may be uploading it, also while an error of before is kept.

@@ -67,3 +67,9 @@ const (
 	// clusters that the message names keep what they have; absent without spec.overrides.
 	ConditionOverridesApplied = "OverridesApplied"
 )
+
+// IsHeldReason reports whether a rollout with this reason waits for a step that a person takes when it
+// is time: nothing is wrong. Clusters may still be in progress.
+func IsHeldReason(reason string) bool {
+	return reason == ReasonAwaitingApproval || reason == ReasonRolloutPaused
+}

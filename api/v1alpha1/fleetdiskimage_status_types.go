@@ -70,6 +70,9 @@ func ClusterStates() []ClusterState {
 	return []ClusterState{ClusterToApply, ClusterProgressing, ClusterSucceeded, ClusterFailed, ClusterTimedOut, ClusterDeferred}
 }
 
+// AllFailed counts the clusters that failed, also by their deadline.
+func (c *ClusterCounts) AllFailed() int32 { return c.Failed + c.TimedOut }
+
 // CountOf returns the counter of a state.
 func (c *ClusterCounts) CountOf(state ClusterState) *int32 {
 	switch state {

@@ -135,7 +135,7 @@ func NewRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	if !rollout.IsObserved(i) {
 		return r
 	}
-	failed := i.Status.Clusters.Failed + i.Status.Clusters.TimedOut
+	failed := i.Status.Clusters.AllFailed()
 	r.Phase, r.Reason, r.Message, r.Wave, r.Clusters, r.Failed = i.Status.Phase, i.Status.Reason, i.Status.Message, i.Status.CurrentWave, &i.Status.Clusters, &failed
 	r.Stalled = meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled)
 	return r
@@ -150,17 +150,10 @@ func (r Rollout) isFailing() bool {
 
 func (r Rollout) cells(now time.Time) []render.Line {
 	word := cmp.Or(r.Reason, string(r.Phase), "new")
-	state := render.Running.With("%s", word)
-	switch {
-	case r.Stalled || r.Phase == v1alpha1.RolloutFailed:
-		state = render.Failed.With("%s", word)
-	case r.Reason == v1alpha1.ReasonAwaitingApproval || r.Reason == v1alpha1.ReasonRolloutPaused:
-		state = render.Attention.With("%s", word)
-	case r.Phase == v1alpha1.RolloutSucceeded:
-		state = render.Done.With("%s", r.Phase)
-	case r.Phase == "" || r.Phase == v1alpha1.RolloutWaiting:
-		state = render.Waiting.With("%s", word)
+	if r.Phase == v1alpha1.RolloutSucceeded {
+		word = string(r.Phase)
 	}
+	state := rollout.SignOf(r.Phase, r.Reason, r.Stalled).With("%s", word)
 	done, deferred := "-", "-"
 	if r.Clusters != nil {
 		done, deferred = numbers.Sprintf("%d/%d", r.Clusters.Succeeded, r.Clusters.Total), render.Number(r.Clusters.Deferred)

@@ -100,7 +100,7 @@ func NewApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster,
 		if p := img.Status.PendingApproval; p != nil {
 			waiting = p.Wave // also while others of the wave start
 		} else if img.Status.Reason != v1alpha1.ReasonAwaitingApproval {
-			return nil, fmt.Errorf("FleetDiskImage %s waits for no approval now: name the wave with --wave, of %s", img.Name, strings.Join(waveNames(img), ", "))
+			return nil, waitsForNoApproval(img)
 		}
 		waves = []string{waiting}
 	}
@@ -119,6 +119,15 @@ func NewApproval(img *v1alpha1.FleetDiskImage, members []v1alpha1.MemberCluster,
 	a.describeBefore(img, waves)
 	a.describeChanges(img)
 	return a, nil
+}
+
+// waitsForNoApproval names the waves that can be approved before it is their turn.
+func waitsForNoApproval(img *v1alpha1.FleetDiskImage) error {
+	names := slices.DeleteFunc(waveNames(img), func(name string) bool { return !approval.IsRequired(img, name) })
+	if len(names) == 0 {
+		return fmt.Errorf("no wave of FleetDiskImage %s needs approval", img.Name)
+	}
+	return fmt.Errorf("FleetDiskImage %s waits for no approval now: name the wave with --wave, of %s", img.Name, strings.Join(names, ", "))
 }
 
 // NeedsMembers reports whether an approval depends on the labels of the members.
@@ -244,7 +253,7 @@ func (a *Approval) Draw(p *render.Page) {
 		}
 	}
 	for _, w := range a.Before {
-		line := render.Line{render.Text("  %s: %d of %d ready, %d failed  ", w.Name, w.Clusters.Succeeded, w.Clusters.Total, w.Clusters.Failed+w.Clusters.TimedOut)}
+		line := render.Line{render.Text("  %s: %d of %d ready, %d failed  ", w.Name, w.Clusters.Succeeded, w.Clusters.Total, w.Clusters.AllFailed())}
 		p.Line(append(line, (&Progress{now: a.now}).waveState(w)...)...)
 	}
 }

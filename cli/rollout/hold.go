@@ -63,7 +63,7 @@ func newAction(img *v1alpha1.FleetDiskImage) *Action {
 	c := img.Status.Clusters
 	return &Action{
 		Envelope: render.NewEnvelope("RolloutAction"), Name: img.Name, Version: img.Spec.Version,
-		Moving: c.Progressing, ToApply: c.ToApply, Failed: c.Failed + c.TimedOut, Command: shellword.FormatCommand("kubectl ot rollout watch %s", img.Name),
+		Moving: c.Progressing, ToApply: c.ToApply, Failed: c.AllFailed(), Command: shellword.FormatCommand("kubectl ot rollout watch %s", img.Name),
 	}
 }
 

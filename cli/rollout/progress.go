@@ -12,7 +12,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/numbers"
-	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -79,14 +78,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	if img.Spec.Rollout.Paused {
 		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
 	}
-	switch {
-	case p.Reason == v1alpha1.ReasonAwaitingApproval, st.PendingApproval != nil && !img.Spec.Rollout.Paused:
-		p.Command = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave)
-	case p.Reason == v1alpha1.ReasonRolloutPaused:
-		p.Command = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)
-	case st.Clusters.Failed+st.Clusters.TimedOut > 0:
-		p.Command = shellword.FormatCommand("kubectl ot image retry %s", img.Name)
-	}
+	p.Command = NextCommand(img)
 	return p
 }
 
@@ -105,7 +97,7 @@ func (p *Progress) Draw(page *render.Page) {
 			render.Column{Title: "NOT STARTED", Right: true, Drop: 3}, render.Column{Title: "", Elastic: true, Min: 10, Drop: 1})
 		for _, w := range p.Waves {
 			c := w.Clusters
-			t.Row(append(render.Cells(w.Name, render.Number(c.Total), render.Number(c.Succeeded), render.Number(c.Progressing), render.Number(c.Failed+c.TimedOut), render.Number(c.Deferred), render.Number(c.ToApply)), p.waveState(w))...)
+			t.Row(append(render.Cells(w.Name, render.Number(c.Total), render.Number(c.Succeeded), render.Number(c.Progressing), render.Number(c.AllFailed()), render.Number(c.Deferred), render.Number(c.ToApply)), p.waveState(w))...)
 		}
 	}
 	drawClusters(page, "FAILED", render.Failed, p.Failing)
@@ -160,20 +152,15 @@ func drawClusters(page *render.Page, title string, sign render.Sign, clusters []
 }
 
 func (p *Progress) state() render.Line {
+	sign := SignOf(p.Phase, p.Reason, p.Stalled)
 	count := render.Text("  %d of %s", p.Clusters.Succeeded, render.Count(p.Clusters.Total, "cluster"))
 	switch {
 	case p.Phase == "":
 		return render.Waiting.With("new")
 	case p.Phase == v1alpha1.RolloutSucceeded:
-		return append(render.Done.With("%s", p.Phase), count)
-	case p.Phase == v1alpha1.RolloutFailed, p.Stalled:
-		return append(render.Failed.With("%s, %s", p.Phase, p.Reason), count)
-	case isHeld(p.Phase, p.Reason):
-		return append(render.Attention.With("%s, %s", p.Phase, p.Reason), count)
-	case p.Phase == v1alpha1.RolloutProgressing:
-		return append(render.Running.With("%s, %s", p.Phase, p.Reason), count)
+		return append(sign.With("%s", p.Phase), count)
 	default:
-		return append(render.Waiting.With("%s, %s", p.Phase, p.Reason), count)
+		return append(sign.With("%s, %s", p.Phase, p.Reason), count)
 	}
 }
 
@@ -195,7 +182,7 @@ func (p *Progress) Summary() string {
 	for _, more := range []struct {
 		n    int32
 		word string
-	}{{c.Progressing, "in progress"}, {c.Failed + c.TimedOut, "failed"}, {c.Deferred, "offline"}} {
+	}{{c.Progressing, "in progress"}, {c.AllFailed(), "failed"}, {c.Deferred, "offline"}} {
 		if more.n > 0 {
 			text += numbers.Sprintf(", %d %s", more.n, more.word)
 		}

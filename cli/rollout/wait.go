@@ -137,7 +137,7 @@ func JudgeWait(img *v1alpha1.FleetDiskImage, want Want, goal Goal, in *InCluster
 	switch {
 	case st.Phase == v1alpha1.RolloutFailed, st.Phase == v1alpha1.RolloutSucceeded && goal.Kind != GoalIn:
 		return Verdict{true, exit.No, message}
-	case isHeld(st.Phase, st.Reason):
+	case st.Phase == v1alpha1.RolloutWaiting && v1alpha1.IsHeldReason(st.Reason): // clusters in progress are waited for
 		code := exit.Held
 		if o.UntilHold {
 			code = exit.Yes
@@ -162,7 +162,7 @@ func judgeGoal(img *v1alpha1.FleetDiskImage, goal Goal, in *InCluster, o WaitOpt
 		}
 		c := st.Waves[i].Clusters
 		return Verdict{true, exit.Yes, numbers.Sprintf("%s %s: wave %s is done: %d ready, %d failed, %d offline of %d clusters",
-			img.Name, img.Spec.Version, goal.Target, c.Succeeded, c.Failed+c.TimedOut, c.Deferred, c.Total)}, true
+			img.Name, img.Spec.Version, goal.Target, c.Succeeded, c.AllFailed(), c.Deferred, c.Total)}, true
 	case GoalIn:
 		return judgeIn(img, goal.Target, in, o)
 	default:
@@ -203,13 +203,8 @@ func judgeIn(img *v1alpha1.FleetDiskImage, cluster string, in *InCluster, o Wait
 // hasFailed reports whether the hub counts a cluster as failed. One that reports a failure may
 // be about to start over, or may have before the hub has looked.
 func hasFailed(st *v1alpha1.FleetDiskImageStatus, cluster string) bool {
-	return int(st.Clusters.Failed+st.Clusters.TimedOut) > len(st.Failing) ||
+	return int(st.Clusters.AllFailed()) > len(st.Failing) ||
 		slices.ContainsFunc(st.Failing, func(c v1alpha1.ClusterSummary) bool { return c.Cluster == cluster })
-}
-
-// isHeld reports whether a rollout waits for a person's go-ahead, with nothing wrong.
-func isHeld(phase v1alpha1.RolloutPhase, reason string) bool {
-	return phase == v1alpha1.RolloutWaiting && (reason == v1alpha1.ReasonAwaitingApproval || reason == v1alpha1.ReasonRolloutPaused)
 }
 
 func waveNames(img *v1alpha1.FleetDiskImage) (names []string) {

@@ -287,7 +287,7 @@ func (st *Status) drawRollouts(p *render.Page) {
 		c := r.Clusters
 		t.Row(
 			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(render.Number(c.Total)), render.Words(render.Number(c.Succeeded)),
-			render.Words(render.Number(c.Progressing)), render.Words(render.Number(c.Failed+c.TimedOut)), render.Words(render.Number(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
+			render.Words(render.Number(c.Progressing)), render.Words(render.Number(c.AllFailed())), render.Words(render.Number(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
 		)
 		if r.Command != "" {
 			t.Command(r.Command)
@@ -302,19 +302,13 @@ func (st *Status) drawRollouts(p *render.Page) {
 const maxRollouts = 12
 
 func stateOf(r Rollout) render.Line {
-	switch {
-	case r.Phase == v1alpha1.RolloutFailed, r.Stalled:
-		return render.Failed.With("%s", r.Reason)
-	case r.Reason == v1alpha1.ReasonAwaitingApproval, r.Reason == v1alpha1.ReasonRolloutPaused:
-		return render.Attention.With("%s", r.Reason)
-	case r.Phase == v1alpha1.RolloutSucceeded:
-		return render.Done.With("%s", r.Phase)
-	case r.Phase == "":
-		return render.Waiting.With("new")
-	case r.Phase == v1alpha1.RolloutWaiting:
-		return render.Waiting.With("%s", r.Reason)
+	switch r.Phase {
+	case "":
+		return r.sign().With("new")
+	case v1alpha1.RolloutSucceeded:
+		return r.sign().With("%s", r.Phase)
 	default:
-		return render.Running.With("%s", r.Reason)
+		return r.sign().With("%s", r.Reason)
 	}
 }
 

@@ -283,13 +283,7 @@ func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	r := Rollout{
 		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
 		Wave: i.Status.CurrentWave, Clusters: i.Status.Clusters, ExpectedAt: i.Status.ExpectedAt,
-		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled),
-	}
-	switch r.Reason {
-	case v1alpha1.ReasonAwaitingApproval:
-		r.Command = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", r.Name, r.Wave)
-	case v1alpha1.ReasonRolloutPaused:
-		r.Command = shellword.FormatCommand("kubectl ot rollout resume %s", r.Name)
+		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled), Command: rollout.NextCommand(i),
 	}
 	if r.Stalled && r.Command == "" {
 		r.Command = shellword.FormatCommand("kubectl ot why rollout %s", r.Name)
@@ -305,13 +299,15 @@ const (
 	rankDone
 )
 
+func (r *Rollout) sign() render.Sign { return rollout.SignOf(r.Phase, r.Reason, r.Stalled) }
+
 func (r *Rollout) rank() int {
-	switch {
-	case r.Stalled, r.Phase == v1alpha1.RolloutFailed:
+	switch r.sign() {
+	case render.Failed:
 		return rankFailed
-	case r.Command != "":
+	case render.Attention:
 		return rankHeld
-	case r.Phase == v1alpha1.RolloutSucceeded:
+	case render.Done:
 		return rankDone
 	default:
 		return rankMoving

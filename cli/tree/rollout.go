@@ -9,6 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
@@ -55,7 +56,7 @@ func NewRollout(s RolloutSnapshot) *Node {
 		case w.Name == st.CurrentWave:
 			wave.State = root.State
 			wave.Words = numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
-		case c.Failed+c.TimedOut > 0:
+		case c.AllFailed() > 0:
 			wave.State, wave.Words = Failed, numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
 		default:
 			wave.State, wave.Words = Waiting, numbers.Sprintf("%d of %d", c.Succeeded, c.Total)
@@ -78,15 +79,14 @@ func NewRollout(s RolloutSnapshot) *Node {
 }
 
 func rolloutState(i *v1alpha1.FleetDiskImage) State {
-	st := &i.Status
-	switch {
-	case st.Phase == v1alpha1.RolloutFailed, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled):
+	switch rollout.SignOf(i.Status.Phase, i.Status.Reason, meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled)) {
+	case render.Failed:
 		return Failed
-	case st.Reason == v1alpha1.ReasonAwaitingApproval, st.Reason == v1alpha1.ReasonRolloutPaused:
+	case render.Attention:
 		return Attention
-	case st.Phase == v1alpha1.RolloutSucceeded:
+	case render.Done:
 		return Done
-	case st.Phase == v1alpha1.RolloutProgressing:
+	case render.Running:
 		return Running
 	default:
 		return Waiting

@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
-	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // RolloutSnapshot is a FleetDiskImage, and whether the caller may approve it.
@@ -24,7 +24,7 @@ type RolloutSnapshot struct {
 
 // VerbToGoOn is the verb on FleetDiskImages that somebody needs for a rollout to go on.
 func VerbToGoOn(img *v1alpha1.FleetDiskImage) string {
-	if img.Status.Reason == v1alpha1.ReasonAwaitingApproval {
+	if rollout.AwaitsApproval(img) {
 		return "approve"
 	}
 	return "patch"
@@ -48,7 +48,8 @@ type Rollout struct {
 	MayApprove *bool                     `json:"mayApprove,omitempty"`
 	Command    string                    `json:"command,omitempty"`
 
-	now time.Time
+	awaitsApproval bool
+	now            time.Time
 }
 
 // Wave of a rollout.
@@ -76,13 +77,12 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 		w.ExpectedAt, w.NoEstimate = nil, ""
 		return w
 	}
-	isHeld := st.Reason == v1alpha1.ReasonAwaitingApproval || st.Reason == v1alpha1.ReasonRolloutPaused
 	switch {
 	case st.Phase == v1alpha1.RolloutSucceeded:
 		w.Verdict = Ready
 	case st.Phase == v1alpha1.RolloutFailed, isTrue(st.Conditions, v1alpha1.ConditionStalled):
 		w.Verdict = Failed
-	case isHeld:
+	case v1alpha1.IsHeldReason(st.Reason):
 		w.Verdict = Held
 	default:
 		w.Verdict = Waits
@@ -102,13 +102,8 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 		}
 		w.Waves = append(w.Waves, view)
 	}
-	switch st.Reason {
-	case v1alpha1.ReasonAwaitingApproval:
-		w.Command, w.MayApprove = shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, st.CurrentWave), s.MayApprove
-	case v1alpha1.ReasonRolloutPaused:
-		w.Command, w.MayApprove = shellword.FormatCommand("kubectl ot rollout resume %s", img.Name), s.MayApprove
-	case v1alpha1.ReasonMaxFailures:
-		w.Command = shellword.FormatCommand("kubectl ot image retry %s", img.Name)
+	if w.Command, w.awaitsApproval = rollout.NextCommand(img), rollout.AwaitsApproval(img); w.Command != "" {
+		w.MayApprove = s.MayApprove
 	}
 	return w
 }
@@ -158,7 +153,7 @@ func (w *Rollout) Draw(p *render.Page) {
 			switch {
 			case *w.MayApprove:
 				may = "You may do that:"
-			case w.Reason == v1alpha1.ReasonAwaitingApproval:
+			case w.awaitsApproval:
 				may = "You may not do that; somebody with verb approve (ClusterRole ot-fleet-approver) runs:"
 			default:
 				may = "You may not do that; somebody who may update FleetDiskImages runs:"
@@ -173,7 +168,7 @@ func (wave Wave) cells(w *Rollout) []render.Line {
 	c := wave.Clusters
 	sign := render.Waiting
 	switch {
-	case c.Failed+c.TimedOut > 0:
+	case c.AllFailed() > 0:
 		sign = render.Failed
 	case wave.DoneAt != nil:
 		sign = render.Done
@@ -191,7 +186,7 @@ func (wave Wave) cells(w *Rollout) []render.Line {
 		notes = append(notes, "requireApproval")
 	}
 	return append([]render.Line{sign.With("%s", wave.Name)}, render.Cells(
-		fmt.Sprint(c.Succeeded)+"/"+fmt.Sprint(c.Total), fmt.Sprint(c.Progressing), fmt.Sprint(c.Failed+c.TimedOut), fmt.Sprint(c.ToApply+c.Deferred), strings.Join(notes, ", "))...)
+		fmt.Sprint(c.Succeeded)+"/"+fmt.Sprint(c.Total), fmt.Sprint(c.Progressing), fmt.Sprint(c.AllFailed()), fmt.Sprint(c.ToApply+c.Deferred), strings.Join(notes, ", "))...)
 }
 
 func (w *Rollout) drawClusters(p *render.Page, title string, clusters []v1alpha1.ClusterSummary) {

@@ -93,7 +93,7 @@ func (q *RolloutQuery) compare(a, b readapi.Rollout) int {
 			order = a.ExpectedAt.Compare(b.ExpectedAt.Time)
 		}
 	case readapi.RolloutsByFailed:
-		order = cmp.Compare(a.Clusters.Failed+a.Clusters.TimedOut, b.Clusters.Failed+b.Clusters.TimedOut)
+		order = cmp.Compare(a.Clusters.AllFailed(), b.Clusters.AllFailed())
 	case readapi.RolloutsByClusters:
 		order = cmp.Compare(a.Clusters.Total, b.Clusters.Total)
 	default:
@@ -128,7 +128,7 @@ func newRollout(img *v1alpha1.FleetDiskImage) readapi.Rollout {
 // needsPerson reports whether a rollout waits for a person, or has failed clusters.
 func needsPerson(img *v1alpha1.FleetDiskImage) bool {
 	st := observedStatus(img)
-	return st.Phase == v1alpha1.RolloutFailed || rollout.NeedsPerson(st.Reason) || isStalled(st.Conditions) || st.Clusters.Failed+st.Clusters.TimedOut > 0
+	return st.Phase == v1alpha1.RolloutFailed || rollout.NeedsPerson(st.Reason) || isStalled(st.Conditions) || st.Clusters.AllFailed() > 0
 }
 
 // DescribeRollout returns what is known of a FleetDiskImage.

@@ -254,7 +254,7 @@ func findAttention(f *Fleet) (all readapi.AttentionSummary) {
 	for i := range f.Images {
 		img := &f.Images[i]
 		st := observedStatus(img)
-		if st.Reason == v1alpha1.ReasonAwaitingApproval || st.Reason == v1alpha1.ReasonRolloutPaused || isStalled(st.Conditions) {
+		if v1alpha1.IsHeldReason(st.Reason) || isStalled(st.Conditions) {
 			items = append(items, readapi.Attention{Kind: "FleetDiskImage", Name: img.Name, Reason: st.Reason, Message: shorten(st.Message)})
 		}
 	}

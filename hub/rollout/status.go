@@ -118,9 +118,6 @@ func (e *evaluation) setApprovalGuarded() {
 var (
 	// transientReasons pass without help.
 	transientReasons = []string{v1alpha1.ReasonMinSuccessTime, v1alpha1.ReasonOfflineClusters, v1alpha1.ReasonDeletingImages, v1alpha1.ReasonRolloutWaitingForWindow}
-	// heldReasons are steps of a rollout that a person takes when it is time. A client that
-	// waits goes on waiting: nothing is wrong.
-	heldReasons = []string{v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonRolloutPaused}
 	// stalledReasons need a person to correct something. They count while clusters are
 	// still in progress, too: the rollout does not get further by itself.
 	stalledReasons = []string{
@@ -131,7 +128,7 @@ var (
 
 // NeedsPerson reports whether a rollout with this reason continues only when a person acts.
 func NeedsPerson(reason string) bool {
-	return slices.Contains(heldReasons, reason) || slices.Contains(stalledReasons, reason)
+	return v1alpha1.IsHeldReason(reason) || slices.Contains(stalledReasons, reason)
 }
 
 func (e *evaluation) setCondition(conditionType string, holds bool) {

@@ -166,6 +166,9 @@ screen says why.`,
 		if s.Then, err = e.readPolicy(f, stored); err != nil {
 			return err
 		}
+		if f.file == "" && stored.written == nil {
+			e.printNote("ConfigMap %s is missing: --set changes an empty one", *name)
+		}
 		var members v1alpha1.MemberClusterList
 		if err := r.List(ctx, &members); err != nil {
 			return err

@@ -165,9 +165,12 @@ func (l *List[T]) WatchItems() []render.Item {
 
 // Draw draws the screen.
 func (l *List[T]) Draw(p *render.Page) {
-	if len(l.Items) == 0 {
+	switch {
+	case l.Total == 0: // of those that were asked for: there may be others
+		p.Aside(render.Text("No %s matches.", l.kind.noun))
+	case len(l.Items) == 0:
 		p.Aside(render.Text("Of %s, none matches.", render.Count(l.Total, l.kind.noun)))
-	} else {
+	default:
 		t := p.Table(l.kind.columns...)
 		for i := range l.Items {
 			t.Row(l.Items[i].cells(l.now)...)

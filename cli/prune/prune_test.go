@@ -158,7 +158,8 @@ func TestNothingSelected(t *testing.T) {
 		"of an empty report":  {wantError: "has no candidates"},
 		"made by people":      {spec: v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/scratch"}}, parts: parts(), wantError: "--include-others deletes those"},
 		"no such image":       {spec: v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/absent"}}, parts: parts(), wantError: "no candidate is named vmdi-farm/absent"},
-		"an unknown cluster":  {spec: v1alpha1.ImagePruneSpec{Clusters: []string{"edge-3"}}, parts: parts(), wantError: "knows nothing of cluster edge-3"},
+		"an unknown cluster":  {spec: v1alpha1.ImagePruneSpec{Clusters: []string{"edge-3"}}, parts: parts(), wantError: "edge-3 did not answer the report: Offline"},
+		"of one cluster":      {spec: v1alpha1.ImagePruneSpec{Clusters: []string{"rome"}, Images: []string{"vmdi-farm/centos-5"}}, parts: parts(), wantError: "no candidate of these clusters is named vmdi-farm/centos-5; the report knows nothing of cluster rome"},
 		"a cluster elsewhere": {spec: v1alpha1.ImagePruneSpec{Clusters: []string{"rome"}}, parts: parts(), wantError: "knows nothing of cluster rome"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (s *statusBuilder) mailboxSynced() conditionState {
 	case s.Connection.Known && s.Connection.ReportPending:
 		return conditionUnknown(v1alpha1.ReasonConnectionChanged, "the spec changed, and no report was read by the new connection yet: check that ot-agent runs in namespace %s of the member", s.Member.Spec.AgentNamespace)
 	case !s.Connection.Reachable || s.Report == nil:
-		return conditionUnknown(v1alpha1.ReasonUnknown, "nothing was copied yet (see %s and %s)", v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy)
+		return conditionUnknown(v1alpha1.ReasonUnknown, "nothing is copied at present (see %s and %s)", v1alpha1.ConditionReachable, v1alpha1.ConditionAgentHealthy)
 	}
 	return conditionTrue(v1alpha1.ReasonSynced, "plan and report are copied")
 }

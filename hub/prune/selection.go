@@ -32,8 +32,9 @@ type Selection struct {
 	// made by people, and left out.
 	leftOut v1alpha1.PruneTotal
 	images  *nameMatcher
-	// answered are the clusters that the report knows.
-	answered map[string]bool
+	// answered are the clusters that the report knows; unanswered has why it does not know others.
+	answered   map[string]bool
+	unanswered map[string]string
 }
 
 // NewSelection returns an empty selection of what spec selects: its images, clusters and
@@ -41,7 +42,7 @@ type Selection struct {
 func NewSelection(now time.Time, by readapi.PruneBy, spec v1alpha1.ImagePruneSpec) *Selection {
 	return &Selection{
 		now: now, by: by, spec: spec, total: group{clusters: map[string]bool{}},
-		groups: map[string]*group{}, clusters: map[string]int{}, images: newNameMatcher(spec.Images), answered: map[string]bool{},
+		groups: map[string]*group{}, clusters: map[string]int{}, images: newNameMatcher(spec.Images), answered: map[string]bool{}, unanswered: map[string]string{},
 	}
 }
 
@@ -50,6 +51,8 @@ func (s *Selection) Add(parts []v1alpha1.ReportedCluster) {
 	for i := range parts {
 		if parts[i].Unknown == "" {
 			s.answered[parts[i].Cluster] = true
+		} else {
+			s.unanswered[parts[i].Cluster] = parts[i].Unknown
 		}
 	}
 	all := s.spec
@@ -168,13 +171,21 @@ func rankAge(order map[string]int, name string) int {
 // Absences says which names of the selection match nothing.
 func (s *Selection) Absences() []string {
 	var absent []string
+	of := ""
+	if len(s.spec.Clusters) > 0 {
+		of = " of these clusters"
+	}
 	for _, pattern := range s.spec.Images {
 		if !s.images.found[pattern] {
-			absent = append(absent, fmt.Sprintf("no candidate is named %s", pattern))
+			absent = append(absent, fmt.Sprintf("no candidate%s is named %s", of, pattern))
 		}
 	}
 	for _, name := range s.spec.Clusters {
-		if !s.answered[name] {
+		switch why, listed := s.unanswered[name]; {
+		case s.answered[name]:
+		case listed:
+			absent = append(absent, fmt.Sprintf("%s did not answer the report: %s", name, why))
+		default:
 			absent = append(absent, fmt.Sprintf("the report knows nothing of cluster %s", name))
 		}
 	}

@@ -52,7 +52,8 @@ type Options struct {
 	// Rules for what Clusters and Secrets decide about their members.
 	Rules Rules
 	// DeletionGrace is how long a labelled Secret may be missing before its
-	// MemberCluster is deleted, because some tools replace a Secret by deleting it.
+	// MemberCluster is deleted, or another Secret of this label takes it over, because some
+	// tools replace a Secret by deleting it.
 	// Default: 1m.
 	DeletionGrace time.Duration
 	// ClusterAPIPollInterval is how often to check whether Cluster API is installed.

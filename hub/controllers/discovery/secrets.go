@@ -56,14 +56,21 @@ func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, fmt.Errorf("reading MemberCluster %s: %w", request.Name, err)
 	}
 	ours := member != nil && member.Labels[v1alpha1.LabelDiscovered] == originSecret
-	if len(claimants) == 0 {
-		if !ours {
-			delete(s.missingSince, request.Name)
+	switch {
+	case ours && !hasSecretOf(claimants, member):
+		var wait time.Duration
+		if claimants, wait, err = s.claimantsAfterGrace(ctx, member); err != nil || wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, err
+		}
+		if len(claimants) == 0 {
+			return reconcile.Result{}, s.deleteMember(ctx, member)
+		}
+	default:
+		delete(s.missingSince, request.Name)
+		if len(claimants) == 0 {
 			return reconcile.Result{}, nil
 		}
-		return s.deleteAfterGrace(ctx, member)
 	}
-	delete(s.missingSince, request.Name)
 
 	if ours {
 		preferCurrent(claimants, member)
@@ -107,45 +114,56 @@ func (s *secretReconciler) updateMember(ctx context.Context, member *v1alpha1.Me
 	return nil
 }
 
-// preferCurrent puts the Secret that a MemberCluster uses first. Invariant: no other
-// Secret takes a member over while that one has its label.
+// preferCurrent puts the Secret that a MemberCluster uses first. Invariant: no other Secret takes a member over
+// while that one has its label, nor in the DeletionGrace after that.
 func preferCurrent(claimants []metav1.PartialObjectMetadata, member *v1alpha1.MemberCluster) {
-	ref := member.Spec.Connection.KubeconfigSecretRef
-	if ref == nil {
-		return
-	}
-	if i := slices.IndexFunc(claimants, func(s metav1.PartialObjectMetadata) bool { return s.Name == ref.Name }); i > 0 {
+	if i := indexOfCurrent(claimants, member); i > 0 {
 		claimants[0], claimants[i] = claimants[i], claimants[0]
 	}
 }
 
-// deleteAfterGrace deletes a MemberCluster whose Secret has been missing for
-// DeletionGrace. One in quarantine stays, as in Rules.decide.
-func (s *secretReconciler) deleteAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) (reconcile.Result, error) {
-	if member.Spec.Quarantine != nil {
-		delete(s.missingSince, member.Name)
-		recordKept(s.events, member, "The Secret with label "+v1alpha1.LabelMember+" is gone")
-		return reconcile.Result{}, nil
-	}
+// indexOfCurrent returns which Secret a MemberCluster uses; -1 for none of them.
+func indexOfCurrent(claimants []metav1.PartialObjectMetadata, member *v1alpha1.MemberCluster) int {
+	ref := member.Spec.Connection.KubeconfigSecretRef
+	return slices.IndexFunc(claimants, func(s metav1.PartialObjectMetadata) bool { return ref != nil && s.Name == ref.Name })
+}
+
+// hasSecretOf reports whether a MemberCluster does not wait for its Secret to come back. One that somebody gave
+// another kind of connection uses no Secret.
+func hasSecretOf(claimants []metav1.PartialObjectMetadata, member *v1alpha1.MemberCluster) bool {
+	return indexOfCurrent(claimants, member) >= 0 || len(claimants) > 0 && member.Spec.Connection.KubeconfigSecretRef == nil
+}
+
+// claimantsAfterGrace returns the Secrets of a member whose own has been missing for DeletionGrace, or how long to
+// wait. Neither a deletion nor another cluster can be undone, so it reads them live.
+func (s *secretReconciler) claimantsAfterGrace(ctx context.Context, member *v1alpha1.MemberCluster) ([]metav1.PartialObjectMetadata, time.Duration, error) {
 	since, known := s.missingSince[member.Name]
 	if !known {
 		since = time.Now()
 		s.missingSince[member.Name] = since
 	}
 	if left := s.DeletionGrace - time.Since(since); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+		return nil, left, nil
 	}
-	// Deletion is irreversible: decide with a live read.
 	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if len(claimants) > 0 {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case hasSecretOf(claimants, member):
+		return nil, time.Second, nil // the cache shows it soon
 	}
 	delete(s.missingSince, member.Name)
+	return claimants, 0, nil
+}
+
+// deleteMember deletes a MemberCluster without a Secret. One in quarantine stays, as in Rules.decide.
+func (s *secretReconciler) deleteMember(ctx context.Context, member *v1alpha1.MemberCluster) error {
+	if member.Spec.Quarantine != nil {
+		recordKept(s.events, member, "The Secret with label "+v1alpha1.LabelMember+" is gone")
+		return nil
+	}
 	ctrl.LoggerFrom(ctx).Info("Secret of the member was deleted; deleting its MemberCluster", "member", member.Name)
-	return reconcile.Result{}, deleteMember(ctx, s.live, s.client, member)
+	return deleteMember(ctx, s.live, s.client, member)
 }
 
 func (s *secretReconciler) createMember(ctx context.Context, name string, ref *v1alpha1.SecretKeyRef, secret *metav1.PartialObjectMetadata) error {

@@ -1,6 +1,9 @@
 package diagnosis
 
 import (
+	"regexp"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -29,6 +32,18 @@ var machineConditions = map[string]bool{
 	string(kubevirtv1.VirtualMachineManualRecoveryRequired): true,
 }
 
+// missingClaim is what KubeVirt (1.8) says of an instance whose claim does not exist. It makes the Pod
+// once the claim does, and leaves the sentence for as long as the Pod is not scheduled.
+var missingClaim = regexp.MustCompile(`^PVC \S+ does not exist, waiting for it to appear`)
+
+// isConsidered reports whether the scheduler says why a Pod is not scheduled: a claim that does not
+// exist, too.
+func isConsidered(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && IsLauncher(&pod) && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != ""
+	})
+}
+
 // ForMachine returns what KubeVirt says about a machine, and Kubernetes about the Pods of its
 // instance. Conditions of a former instance do not count.
 func ForMachine(kubeVirtVM *unstructured.Unstructured, pods []corev1.Pod) Findings {
@@ -40,6 +55,9 @@ func ForMachine(kubeVirtVM *unstructured.Unstructured, pods []corev1.Pod) Findin
 	for _, item := range list {
 		c, _ := item.(map[string]any)
 		text := func(key string) string { s, _ := c[key].(string); return s }
+		if missingClaim.MatchString(text("message")) && slices.ContainsFunc(pods, isConsidered) {
+			continue
+		}
 		if hasInstance || machineConditions[text("type")] {
 			reports = append(reports, Report{objectMachine, text("type"), text("status"), text("reason"), text("message")})
 		}

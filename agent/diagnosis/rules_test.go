@@ -215,3 +215,17 @@ func TestIsLauncher(t *testing.T) {
 	assert.True(t, diagnosis.IsLauncher(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kubevirtv1.AppLabel: "virt-launcher"}}}))
 	assert.False(t, diagnosis.IsLauncher(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"cdi.kubevirt.io": "importer"}}}))
 }
+
+func TestMissingClaimIsNotReportedBesideTheScheduler(t *testing.T) {
+	machine := machineWith("ErrorUnschedulable", true, condition{"PodScheduled", "False", "Unschedulable", "PVC alice/arm-root does not exist, waiting for it to appear"})
+	pod := func(message string) []corev1.Pod {
+		return []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubevirt.io": "virt-launcher"}},
+			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: message}}},
+		}}
+	}
+	assert.Equal(t, "Kubernetes reports Unschedulable of PodScheduled: 0/1 nodes match", diagnosis.ForMachine(machine, pod("0/1 nodes match")).Describe(diagnosis.Unknown))
+	for _, pods := range [][]corev1.Pod{nil, pod("")} {
+		assert.Contains(t, diagnosis.ForMachine(machine, pods).Describe(diagnosis.Unknown), "PVC alice/arm-root does not exist")
+	}
+}

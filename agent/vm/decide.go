@@ -106,6 +106,12 @@ func (d *decider) reportInputErrors() {
 	}
 }
 
+// cannotBeBuilt reports whether a person has to correct the spec, or a right, before there is a machine:
+// disks would take storage and quota for nothing. A Secret that is missing may just follow.
+func (d *decider) cannotBeBuilt() bool {
+	return d.KubeVirtVM == nil && (d.specError != nil || d.SecretForbidden)
+}
+
 // namesSecret reports whether cloud-init data is read from a Secret.
 func (d *decider) namesSecret() bool {
 	cloudInit := d.VM.Spec.CloudInit

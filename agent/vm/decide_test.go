@@ -46,3 +46,26 @@ func TestMachineGoesFromNothingToRunning(t *testing.T) {
 	assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "defaults of KubeVirt are no drift")
 	assert.Zero(t, w.lastDecision.RequeueAfter)
 }
+
+// TestMachineThatCannotBeBuiltGetsNoDisk: it took storage and quota.
+func TestMachineThatCannotBeBuiltGetsNoDisk(t *testing.T) {
+	machine := func() *apitest.MachineBuilder { return apitest.VirtualMachine("ns", "vm") }
+	for name, tt := range map[string]struct {
+		machine   *apitest.MachineBuilder
+		setup     func(*world)
+		wantDisks int
+	}{
+		"a spec that is right": {machine(), func(*world) {}, 1},
+		"an invalid spec":      {machine().WithOverlay(`{"running":true}`), func(*world) {}, 0},
+		"a Secret that may not be read": {machine(), func(w *world) {
+			w.MissingSecret, w.SecretForbidden = "the agent may not read Secret ns/s", true
+		}, 0},
+		"a Secret that may follow": {machine(), func(w *world) { w.MissingSecret = "Secret ns/s does not exist" }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tt.machine).withPin(goldenImage(1), true)
+			tt.setup(w)
+			assert.Len(t, w.decide().CreateDisks, tt.wantDisks)
+		})
+	}
+}

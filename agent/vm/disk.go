@@ -106,6 +106,7 @@ func (d *diskDecider) reconcile() {
 		return
 	}
 	switch dv := d.DataVolume; {
+	case dv == nil && d.cannotBeBuilt():
 	case dv == nil && d.isRoot() && d.startMismatch() != "":
 		d.setBlocker(failedState(v1alpha1.ReasonArchitectureMismatch, d.startMismatch()))
 	case dv == nil:

@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,6 +33,8 @@ func (d *diskDecider) evaluateImage() {
 		d.imageState = machineState{v1alpha1.MachineReady, v1alpha1.ReasonReady, fmt.Sprintf("VMDiskImage %s is ready", name)}
 	case img.Status.Phase == v1alpha1.PhaseFailed:
 		d.imageState = failedState(v1alpha1.ReasonImageFailed, fmt.Sprintf("VMDiskImage %s failed: %s: %s", name, img.Status.Reason, img.Status.Message))
+	case isStalled(img):
+		d.imageState = d.missingDependency(v1alpha1.ReasonImageFailed, fmt.Sprintf("VMDiskImage %s needs a person: %s", name, describeImageProgress(img)))
 	default:
 		d.imageState = provisioningState(v1alpha1.ReasonWaitingForImage, fmt.Sprintf("waiting for VMDiskImage %s: %s", name, describeImageProgress(img)))
 	}
@@ -111,6 +114,12 @@ func describeImageProgress(img *v1alpha1.VMDiskImage) string {
 		text += ": " + img.Status.Message
 	}
 	return text
+}
+
+// isStalled reports whether an image waits for a person, in whatever phase it is.
+func isStalled(img *v1alpha1.VMDiskImage) bool {
+	c := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionStalled)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == img.Generation
 }
 
 // isBeingDeleted: the image can no longer be acquired.

@@ -53,6 +53,15 @@ func TestPhaseAndReasonByState(t *testing.T) {
 		"image queued":                  {setup: image(v1alpha1.PhaseQueued, v1alpha1.ReasonPaused, "paused"), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, want: []string{"Queued", "paused"}},
 		"image syncing":                 {setup: image(v1alpha1.PhaseSyncing, "Importing", ""), phase: provisioning, reason: v1alpha1.ReasonWaitingForImage, want: []string{"12.3%"}},
 		"image failed":                  {setup: image(v1alpha1.PhaseFailed, "NotFound", "404"), phase: failed, reason: v1alpha1.ReasonImageFailed, want: []string{"NotFound", "404"}},
+		"image needs a person": {setup: func(w *world) {
+			image(v1alpha1.PhaseSyncing, v1alpha1.ReasonDataSourceForbidden, "run this")(w)
+			w.Image.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, ObservedGeneration: w.Image.Generation}}
+		}, phase: failed, reason: v1alpha1.ReasonImageFailed, want: []string{"VMDiskImage ns/golden needs a person: Syncing, DataSourceForbidden 12.3%: run this"}},
+		"image needed a person before its last edit": {setup: func(w *world) {
+			image(v1alpha1.PhaseSyncing, v1alpha1.ReasonDataSourceForbidden, "run this")(w)
+			w.Image.Generation = 2
+			w.Image.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+		}, phase: provisioning, reason: v1alpha1.ReasonWaitingForImage},
 		"image deleting":                {setup: image(v1alpha1.PhaseDeleting, "Deleting", ""), phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
 		"image deleting, with template": {vm: apitest.VirtualMachine("ns", "vm").WithTemplate(template), setup: image(v1alpha1.PhaseDeleting, "Deleting", ""), phase: provisioning, reason: v1alpha1.ReasonImageDeleting, want: []string{"from spec.vmDiskImageTemplate"}},
 		"image torn down": {setup: func(w *world) {

@@ -7,7 +7,8 @@ const (
 	ConditionPolicyAccepted = "PolicyAccepted"
 	// ConditionWithinBudget: no more slots are taken than the budget allows.
 	ConditionWithinBudget = "WithinBudget"
-	// ConditionSlotsReclaimed: no slot is held by what is left of an image that no longer exists.
+	// ConditionSlotsReclaimed: no slot is held by what is left of an image that no longer exists, or for
+	// longer than a minute of an import that has ended.
 	ConditionSlotsReclaimed = "SlotsReclaimed"
 	// ConditionGranted: the fleet-wide budget does not limit the cluster to its safe share
 	// while it needs more.
@@ -42,8 +43,8 @@ const (
 const (
 	// ReasonSlotsReclaimed: every slot is of an image that exists.
 	ReasonSlotsReclaimed = "SlotsReclaimed"
-	// ReasonLeftoversHoldSlots: imports that belong to no image keep slots from others. The message
-	// names them.
+	// ReasonLeftoversHoldSlots: imports that belong to no image, or have ended, keep slots from others.
+	// The message names them.
 	ReasonLeftoversHoldSlots = "LeftoversHoldSlots"
 )
 

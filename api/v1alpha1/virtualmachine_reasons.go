@@ -13,7 +13,7 @@ const (
 	ReasonImageRefused Reason = "ImageRefused"
 	// ReasonWaitingForImage: the image is not ready yet.
 	ReasonWaitingForImage Reason = "WaitingForImage"
-	// ReasonImageFailed: the image failed; the message has the cause.
+	// ReasonImageFailed: the image failed, or needs a person; the message has the cause.
 	ReasonImageFailed Reason = "ImageFailed"
 	// ReasonImageDeleting: the image is being removed and can no longer be acquired.
 	ReasonImageDeleting Reason = "ImageDeleting"

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -85,6 +87,9 @@ func machinesAffectedBy(before, after *v1alpha1.VMDiskImage) affectedMachines {
 func relevantStatus(img *v1alpha1.VMDiskImage) v1alpha1.VMDiskImageStatus {
 	st := v1alpha1.VMDiskImageStatus{
 		Phase: img.Status.Phase, Reason: img.Status.Reason, Serving: img.Status.Serving, TearDown: img.Status.TearDown,
+	}
+	if stalled := meta.FindStatusCondition(img.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil {
+		st.Conditions = []metav1.Condition{{Status: stalled.Status, ObservedGeneration: stalled.ObservedGeneration}}
 	}
 	for i := range img.Status.Revisions { // possible sources of root disks
 		e := &img.Status.Revisions[i]

@@ -33,6 +33,9 @@ func TestMachinesAffectedByImageChange(t *testing.T) {
 		"phase":           {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, allMachines},
 		"reason":          {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, allMachines},
 		"serving":         {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, allMachines},
+		"needs a person": {func(img *v1alpha1.VMDiskImage) {
+			img.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
+		}, allMachines},
 		"tear-down":       {func(img *v1alpha1.VMDiskImage) { img.Status.TearDown = true }, allMachines},
 		"revision":        {func(img *v1alpha1.VMDiskImage) { img.Status.Revisions[0].VolumeSnapshot = "another" }, allMachines},
 		"spec":            {func(img *v1alpha1.VMDiskImage) { img.Spec.SecretRef = "another" }, allMachines},

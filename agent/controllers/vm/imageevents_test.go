@@ -26,13 +26,13 @@ func TestMachinesAffectedByImageChange(t *testing.T) {
 			img.Status.BytesDone = 7
 			img.Status.Revisions[0].ProgressedAt = &now
 		}, noMachines},
-		"finalizer":       {func(img *v1alpha1.VMDiskImage) { img.Finalizers = []string{"x"} }, noMachines},
-		"progress":        {func(img *v1alpha1.VMDiskImage) { img.Status.Progress = "12.0%" }, waitingMachines},
-		"queue position":  {func(img *v1alpha1.VMDiskImage) { img.Status.QueuePosition = ptr.To[int32](1) }, waitingMachines},
-		"message":         {func(img *v1alpha1.VMDiskImage) { img.Status.Message = "held by ns/a" }, waitingMachines},
-		"phase":           {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, allMachines},
-		"reason":          {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, allMachines},
-		"serving":         {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, allMachines},
+		"finalizer":      {func(img *v1alpha1.VMDiskImage) { img.Finalizers = []string{"x"} }, noMachines},
+		"progress":       {func(img *v1alpha1.VMDiskImage) { img.Status.Progress = "12.0%" }, waitingMachines},
+		"queue position": {func(img *v1alpha1.VMDiskImage) { img.Status.QueuePosition = ptr.To[int32](1) }, waitingMachines},
+		"message":        {func(img *v1alpha1.VMDiskImage) { img.Status.Message = "held by ns/a" }, waitingMachines},
+		"phase":          {func(img *v1alpha1.VMDiskImage) { img.Status.Phase = v1alpha1.PhaseDeleting }, allMachines},
+		"reason":         {func(img *v1alpha1.VMDiskImage) { img.Status.Reason = v1alpha1.ReasonReferenced }, allMachines},
+		"serving":        {func(img *v1alpha1.VMDiskImage) { img.Status.Serving = &v1alpha1.Serving{Attempt: 2} }, allMachines},
 		"needs a person": {func(img *v1alpha1.VMDiskImage) {
 			img.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
 		}, allMachines},

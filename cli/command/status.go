@@ -26,7 +26,7 @@ func (e *environment) newStatusCommand(path string) *cobra.Command {
 alone, with their failed images, and the rollouts that failed or wait for unknown clusters. Exit codes,
 whatever is listed: 0 all is well; 1 something failed; 5 clusters are unknown, which --allow-unknown
 accepts.`,
-		Example: "  " + path + " -l region=nordics -w\n  " + path + " --failing --unknown -v",
+		Example: "  " + path + " -l region=nordics -w",
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")

@@ -18,12 +18,13 @@ const maxNamed = 3
 // Draw draws the screen.
 func (st *Status) Draw(p *render.Page) {
 	p.Line(render.Bold("FLEET %s", st.Hub), render.Text(" · %s", render.Count(st.Clusters.Total, "cluster")))
-	if st.Command != "" {
+	switch {
+	case st.Command != "":
 		p.Line(render.Text("No cluster has joined yet. Let one join:"))
 		p.Command(st.Command)
-	} else if len(st.Only) > 0 {
+	case len(st.Only) > 0:
 		st.drawListed(p)
-	} else {
+	default:
 		p.Line(st.clusterLine()...)
 		if st.leavesOutNames() {
 			p.Line(render.Dim("  -v names all of them"))

@@ -376,7 +376,8 @@ func (st *Status) listOnly(failing, unknown bool) {
 	}
 	st.Failed = slices.DeleteFunc(st.Failed, func(f FailedImage) bool { return !listed[f.Cluster] })
 	st.Rollouts = slices.DeleteFunc(st.Rollouts, func(r Rollout) bool {
-		return !(failing && r.rank() == rankFailed || unknown && r.Clusters.Deferred > 0)
+		isListed := failing && r.rank() == rankFailed || unknown && r.Clusters.Deferred > 0
+		return !isListed
 	})
 	st.RolloutsDone, st.Prunable = 0, nil
 }

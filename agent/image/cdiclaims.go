@@ -2,6 +2,7 @@ package image
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,12 @@ func LacksCDIClaims(attempts map[int32]*AttemptObjects) bool {
 		}
 	}
 	return false
+}
+
+// LacksHolders reports whether a slot of an attempt that has ended is kept although none of the attempt's
+// objects are known: those that keep it may have lost their labels, and FindCDIClaims may find them.
+func LacksHolders(slots []v1alpha1.Slot, attempts map[int32]*AttemptObjects) bool {
+	return slices.ContainsFunc(slots, func(slot v1alpha1.Slot) bool { return slot.Ended && !attempts[slot.Attempt].CanDownload() })
 }
 
 func (o *AttemptObjects) isImporting() bool {

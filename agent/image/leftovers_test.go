@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -21,6 +22,20 @@ func TestDeletingImageSaysWhatIsLeft(t *testing.T) {
 	assert.Contains(t, w.status().Message, "its storage is being deleted; still there: DataVolume ")
 	assert.Contains(t, w.status().Message, "PersistentVolumeClaim ")
 	w.removeDeletedObjects()
+	w.reconcile()
+	assert.Nil(t, w.img)
+}
+
+// TestDeletingImageSaysThatASlotKeepsIt: what keeps the slot may have lost the labels of the image.
+func TestDeletingImageSaysThatASlotKeepsIt(t *testing.T) {
+	w := newTornDownSimulation(t)
+	w.slots = []v1alpha1.Slot{{Image: image.KeyOf(w.img), Revision: "r", Attempt: 1, DataVolume: "a-1", Ended: true}}
+	w.removeDeletedObjects()
+	w.now = w.now.Add(2 * time.Minute)
+	w.reconcile()
+	require.NotNil(t, w.img)
+	assert.Contains(t, w.status().Message, "its storage is being deleted; still there: the slot of DataVolume a-1")
+	w.slots = nil
 	w.reconcile()
 	assert.Nil(t, w.img)
 }

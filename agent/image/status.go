@@ -33,7 +33,9 @@ func (d *decider) summarizeStatus() {
 		if since.After(d.Now) {
 			since = d.Now
 		}
-		deleting.Message += d.describeLeftovers(since, slices.Sorted(maps.Keys(d.ObjectsByAttempt))...)
+		attempts := slices.AppendSeq(d.attemptsWithSlots(), maps.Keys(d.ObjectsByAttempt))
+		slices.Sort(attempts)
+		deleting.Message += d.describeLeftovers(since, slices.Compact(attempts)...)
 	case d.imageMayBeCloned():
 		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
 	}
@@ -234,6 +236,13 @@ func (d *decider) describeHeldSlots() {
 	}
 }
 
+func (d *decider) attemptsWithSlots() (attempts []int32) {
+	for i := range d.Slots {
+		attempts = append(attempts, d.Slots[i].Attempt)
+	}
+	return attempts
+}
+
 // describeLeftovers names the objects of attempts that a deletion still waits for, with their
 // finalizers; empty within deletionGrace, or where nothing is left.
 func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
@@ -270,6 +279,11 @@ func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
 		}
 		for i := range o.Snapshots {
 			add("VolumeSnapshot", &o.Snapshots[i])
+		}
+	}
+	for i := range d.Slots { // what the ledger waits for may have lost the image's labels
+		if s := &d.Slots[i]; s.Ended && !d.ObjectsByAttempt[s.Attempt].CanDownload() && slices.Contains(attempts, s.Attempt) {
+			names = append(names, "the slot of DataVolume "+s.DataVolume)
 		}
 	}
 	if len(names) == 0 {

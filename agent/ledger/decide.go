@@ -15,6 +15,8 @@ type View struct {
 	Budget int32
 	// Facts of the slots that were checked, by DataVolumeKey.
 	Facts map[string]SlotFacts
+	// EndedAges is for how long slots have been marked as ended, by DataVolumeKey.
+	EndedAges map[string]time.Duration
 	// Unlisted DataVolumes, by live reads made after the ledger was read.
 	Unlisted []UnlistedDataVolume
 	// Candidates in the order of the queue.

@@ -11,6 +11,28 @@ import (
 // strayGrace is how long the deletion of an unlisted DataVolume may take before it counts as a leftover.
 const strayGrace = time.Minute
 
+// heldGrace is how long what is left of an attempt that has ended may take to go.
+const heldGrace = time.Minute
+
+// FindHeld names the DataVolumes in decided slots of images that exist, whose attempts have ended and whose
+// objects stay. The image says which, to those who may read it.
+func (v View) FindHeld(slots []v1alpha1.Slot) (held []string, recheckAfter time.Duration) {
+	for _, slot := range slots {
+		key := DataVolumeKey(slot)
+		age, hasEnded := v.EndedAges[key]
+		facts, checked := v.Facts[key]
+		switch left := heldGrace - age; {
+		case !hasEnded, !checked, facts.ImageGone, facts.CanFreeSlot():
+		case left <= 0:
+			held = append(held, key)
+		case recheckAfter == 0 || left < recheckAfter:
+			recheckAfter = left
+		}
+	}
+	slices.Sort(held)
+	return held, recheckAfter
+}
+
 // FindLeftovers names the DataVolumes that keep slots from images although no image needs them: those in
 // decided slots whose image is gone, of which something is left, and strays that stay. No image says so.
 // recheckAfter is when another one may be a leftover; 0 for never.

@@ -45,3 +45,28 @@ func TestLeftoversAreNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestHeldSlotsAreNamed: who runs the cluster may not see the image that says so.
+func TestHeldSlotsAreNamed(t *testing.T) {
+	slot := v1alpha1.Slot{Image: v1alpha1.ImageKey{Namespace: "ns", Name: "a", UID: "uid"}, Revision: "r", Attempt: 1, DataVolume: "a-1", Ended: true}
+	failed := SlotFacts{Outcome: v1alpha1.OutcomeFailed, ObjectsRemain: true}
+	for name, tt := range map[string]struct {
+		ages        map[string]time.Duration
+		facts       map[string]SlotFacts
+		want        []string
+		wantRecheck time.Duration
+	}{
+		"for a minute":              {map[string]time.Duration{"ns/a-1": time.Minute}, map[string]SlotFacts{"ns/a-1": failed}, []string{"ns/a-1"}, 0},
+		"for a while":               {map[string]time.Duration{"ns/a-1": 20 * time.Second}, map[string]SlotFacts{"ns/a-1": failed}, nil, 40 * time.Second},
+		"not ended":                 {nil, map[string]SlotFacts{"ns/a-1": failed}, nil, 0},
+		"not checked":               {map[string]time.Duration{"ns/a-1": time.Hour}, nil, nil, 0},
+		"nothing is left":           {map[string]time.Duration{"ns/a-1": time.Hour}, map[string]SlotFacts{"ns/a-1": {Outcome: v1alpha1.OutcomeFailed}}, nil, 0},
+		"its image is gone as well": {map[string]time.Duration{"ns/a-1": time.Hour}, map[string]SlotFacts{"ns/a-1": {ImageGone: true, ObjectsRemain: true}}, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held, recheckAfter := View{EndedAges: tt.ages, Facts: tt.facts}.FindHeld([]v1alpha1.Slot{slot})
+			assert.Equal(t, tt.want, held)
+			assert.Equal(t, tt.wantRecheck, recheckAfter)
+		})
+	}
+}

@@ -7,8 +7,8 @@ const (
 	ConditionPolicyAccepted = "PolicyAccepted"
 	// ConditionWithinBudget: no more slots are taken than the budget allows.
 	ConditionWithinBudget = "WithinBudget"
-	// ConditionSlotsReclaimed: no slot is held by what is left of an image that no longer exists, or for
-	// longer than a minute of an import that has ended.
+	// ConditionSlotsReclaimed: no slot is held by what is left of an image that is gone or, for over a
+	// minute, of an import that has ended.
 	ConditionSlotsReclaimed = "SlotsReclaimed"
 	// ConditionGranted: the fleet-wide budget does not limit the cluster to its safe share
 	// while it needs more.

@@ -139,10 +139,29 @@ func TestClaimOfLateImporterIsListed(t *testing.T) {
 	importer.OwnerReferences = []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: prime.Name, UID: prime.UID, Controller: ptr.To(true)}}
 	c := newFakeClient(t, prime, importer)
 	r := &Reconciler{Client: c, Live: c, Kinds: newKinds(t)}
-	attempts, err := r.listChildren(t.Context(), c, img, client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)})
+	attempts, err := r.listChildren(t.Context(), c, img, nil, client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)})
 	require.NoError(t, err)
 	require.Contains(t, attempts, int32(1))
 	assert.Len(t, attempts[1].CDIClaims, 1)
+}
+
+// TestClaimThatKeepsASlotIsListed: whoever may write the claims of a namespace can take their labels, and
+// the ledger waits for those that CDI fills.
+func TestClaimThatKeepsASlotIsListed(t *testing.T) {
+	img := apitest.Image("ns/a").Obj()
+	slot := v1alpha1.Slot{Image: image.KeyOf(img), Attempt: 1, DataVolume: ledger.DataVolumeName(image.KeyOf(img), 1)}
+	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "prime-1", UID: "prime-1", Labels: image.CDIClaimLabels,
+		OwnerReferences: []metav1.OwnerReference{{Kind: "PersistentVolumeClaim", Name: slot.DataVolume, Controller: ptr.To(true)}},
+	}}
+	c := newFakeClient(t, prime)
+	r := &Reconciler{Client: c, Live: c, Kinds: newKinds(t)}
+	for _, ended := range []bool{false, true} {
+		slot.Ended = ended
+		attempts, err := r.listChildren(t.Context(), c, img, []v1alpha1.Slot{slot}, client.MatchingLabels{v1alpha1.LabelImageUID: string(img.UID)})
+		require.NoError(t, err)
+		assert.Equal(t, ended, attempts[1] != nil && len(attempts[1].CDIClaims) == 1)
+	}
 }
 
 // The default class was changed after the import: a driver takes snapshots of the volume that there is.

@@ -49,7 +49,7 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		return v, err
 	}
 	v.SlotAges = r.slotAges(v.Slots)
-	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Client, img, client.MatchingFields{image.ImageUIDIndex: string(img.UID)}); err != nil {
+	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Client, img, v.Slots, client.MatchingFields{image.ImageUIDIndex: string(img.UID)}); err != nil {
 		return v, err
 	}
 	if err = r.gatherRetention(ctx, &v); err != nil {
@@ -88,7 +88,7 @@ func (r *Reconciler) gatherLive(ctx context.Context, v image.View) (image.View, 
 	if err = r.gatherRetention(ctx, &v); err != nil {
 		return v, err
 	}
-	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Live, v.Image, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
+	if v.ObjectsByAttempt, err = r.listChildren(ctx, r.Live, v.Image, v.Slots, client.MatchingLabels{v1alpha1.LabelImageUID: string(v.Image.UID)}); err != nil {
 		return v, err
 	}
 	if v.Slots, err = r.listSlots(ctx, r.Live, v.Image); err != nil {
@@ -173,8 +173,8 @@ func (r *Reconciler) slotAges(slots []v1alpha1.Slot) map[string]time.Duration {
 	return ages
 }
 
-// listChildren lists the objects of an image. A kind that is not served has none.
-func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img *v1alpha1.VMDiskImage, match client.ListOption) (map[int32]*image.AttemptObjects, error) {
+// listChildren lists the objects of an image. A kind that is not served has none. slots may be older.
+func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img *v1alpha1.VMDiskImage, slots []v1alpha1.Slot, match client.ListOption) (map[int32]*image.AttemptObjects, error) {
 	var (
 		dvs       cdiv1.DataVolumeList
 		claims    corev1.PersistentVolumeClaimList
@@ -195,7 +195,7 @@ func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img
 	r.PodEvents.AddTo(ctx, pods.Items)
 	lists := image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}
 	attempts := image.GroupByAttempt(lists)
-	if !image.LacksCDIClaims(attempts) {
+	if !image.LacksCDIClaims(attempts) && !image.LacksHolders(slots, attempts) {
 		return attempts, nil
 	}
 	// The cache has only what carries an image's UID.

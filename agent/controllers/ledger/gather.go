@@ -53,6 +53,7 @@ func (r *Reconciler) gather(ctx context.Context, syncLedger *v1alpha1.SyncLedger
 	if syncLedger.Status != nil {
 		slots = syncLedger.Status.Slots
 	}
+	v.EndedAges = r.endedAges(slots)
 	if !r.Kinds.IsServed(image.DataVolumeGVK) {
 		v.Budget = 0
 		// Where CDI was removed, images that hold a slot could not be deleted otherwise.

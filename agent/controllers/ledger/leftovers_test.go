@@ -21,16 +21,19 @@ func TestLeftoversAreInCondition(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		leftovers  []string
+		held       []string
 		wantReason string
 		wantText   string
 	}{
-		"none": {nil, v1alpha1.ReasonSlotsReclaimed, "every slot is of an image that exists"},
-		"some": {[]string{"ns/a-1", "ns/b-1"}, v1alpha1.ReasonLeftoversHoldSlots, "2 imports belong to no VMDiskImage"},
-		"many": {[]string{"ns/a", "ns/b", "ns/c", "ns/d", "ns/e", "ns/f", "ns/g"}, v1alpha1.ReasonLeftoversHoldSlots, "are gone: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more."},
+		"none": {nil, nil, v1alpha1.ReasonSlotsReclaimed, "every slot is of an image that exists"},
+		"some": {[]string{"ns/a-1", "ns/b-1"}, nil, v1alpha1.ReasonLeftoversHoldSlots, "2 imports belong to no VMDiskImage"},
+		"many": {[]string{"ns/a", "ns/b", "ns/c", "ns/d", "ns/e", "ns/f", "ns/g"}, nil, v1alpha1.ReasonLeftoversHoldSlots, "are gone: ns/a, ns/b, ns/c, ns/d, ns/e and 2 more."},
+		"held": {nil, []string{"ns/a-1"}, v1alpha1.ReasonLeftoversHoldSlots, "1 imports have ended, and no other image gets their slots until their objects are gone: ns/a-1."},
+		"both": {[]string{"ns/b-1"}, []string{"ns/a-1"}, v1alpha1.ReasonLeftoversHoldSlots, "for what keeps them. 1 imports have ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var status v1alpha1.SyncLedgerStatus
-			r.setConditions(&status, 1, stepLimits{}, tt.leftovers)
+			r.setConditions(&status, 1, stepLimits{}, tt.leftovers, tt.held)
 			for _, c := range status.Conditions {
 				if c.Type == v1alpha1.ConditionSlotsReclaimed {
 					assert.Equal(t, tt.wantReason, c.Reason)

@@ -119,6 +119,8 @@ type Reconciler struct {
 	unlistedSince map[string]time.Time
 	// claimsSince is since when only claims of CDI's own are left of a slot's attempt.
 	claimsSince map[string]time.Time
+	// endedSince is since when this process has seen slots as ended.
+	endedSince map[string]time.Time
 	// creations and deletions of DataVolumes that failed.
 	creations, deletions trigger.NamespaceBackoff
 	// queueSources are the groups of sources that the queue knows.
@@ -160,7 +162,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		decision := ledger.Decide(view)
 		leftovers, recheckAfter := view.FindLeftovers(decision.Slots)
-		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision, leftovers)
+		held, recheckHeldAfter := view.FindHeld(decision.Slots)
+		recheckAfter = trigger.Earliest(recheckAfter, recheckHeldAfter)
+		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision, leftovers, held)
 		if errors.Is(err, errLimitsChanged) {
 			continue
 		}

@@ -72,6 +72,24 @@ func (r *Reconciler) claimRetryDelay(key string) time.Duration {
 	return min(max(time.Since(since)/4, admissionRetryDelay), maxClaimRetryDelay)
 }
 
+// endedAges returns for how long this process has seen slots as ended.
+func (r *Reconciler) endedAges(slots []v1alpha1.Slot) map[string]time.Duration {
+	since, ages := map[string]time.Time{}, map[string]time.Duration{}
+	for _, slot := range slots {
+		if !slot.Ended {
+			continue
+		}
+		key := ledger.DataVolumeKey(slot)
+		at, known := r.endedSince[key]
+		if !known {
+			at = time.Now()
+		}
+		since[key], ages[key] = at, time.Since(at)
+	}
+	r.endedSince = since
+	return ages
+}
+
 // addLeftovers marks what is left of an image that is gone for deletion. Its snapshots
 // stay: they hold no slot, and a person has removed the image's finalizer.
 func (f *gatheredFacts) addLeftovers(o *image.AttemptObjects) {

@@ -22,7 +22,7 @@ import (
 var errLimitsChanged = errors.New("the limits changed before the write")
 
 // writeLedger stores a decision, against the resourceVersion that it rests on.
-func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision, leftovers []string) error {
+func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncLedger, policyState policycontroller.State, limits stepLimits, decision ledger.Decision, leftovers, held []string) error {
 	next := v1alpha1.SyncLedgerStatus{}
 	if syncLedger.Status != nil {
 		syncLedger.Status.DeepCopyInto(&next)
@@ -30,7 +30,7 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 	next.Budget, next.Slots = decision.Budget, decision.Slots
 	next.Grant = grant.NewLedgerGrant(limits.terms, r.Grants.BootID(), limits.share)
 	policyState.SetStatus(&next, syncLedger.Generation)
-	r.setConditions(&next, syncLedger.Generation, limits, leftovers)
+	r.setConditions(&next, syncLedger.Generation, limits, leftovers, held)
 	if syncLedger.Status != nil && !decision.Changed && equality.Semantic.DeepEqual(*syncLedger.Status, next) {
 		r.lastLedger.Store(syncLedger.DeepCopy())
 		return nil
@@ -50,9 +50,9 @@ func (r *Reconciler) writeLedger(ctx context.Context, syncLedger *v1alpha1.SyncL
 const maxConditionBytes = 2048
 
 // setConditions sets all conditions but those of the policy.
-func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits, leftovers []string) {
+func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation int64, limits stepLimits, leftovers, held []string) {
 	conditions := []metav1.Condition{
-		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)), reclaimedCondition(leftovers),
+		r.grantedCondition(limits, status.Slots), withinBudgetCondition(limits, len(status.Slots)), reclaimedCondition(leftovers, held),
 		r.rightsCondition(), r.AccountGuardCondition(), r.ImportGuardCondition(), r.OneDownloadCondition(),
 	}
 	if c := r.HubCondition(); c != nil {
@@ -96,16 +96,26 @@ func withinBudgetCondition(limits stepLimits, slots int) metav1.Condition {
 // maxNamedLeftovers bounds how many leftovers a condition names.
 const maxNamedLeftovers = 5
 
-func reclaimedCondition(leftovers []string) metav1.Condition {
-	if len(leftovers) == 0 {
+func reclaimedCondition(leftovers, held []string) metav1.Condition {
+	if len(leftovers)+len(held) == 0 {
 		return newCondition(v1alpha1.ConditionSlotsReclaimed, true, v1alpha1.ReasonSlotsReclaimed, "every slot is of an image that exists")
 	}
-	names := strings.Join(leftovers[:min(len(leftovers), maxNamedLeftovers)], ", ")
-	if more := len(leftovers) - maxNamedLeftovers; more > 0 {
+	var sentences []string
+	if len(leftovers) > 0 {
+		sentences = append(sentences, fmt.Sprintf("%d imports belong to no VMDiskImage, and no image gets a slot for each until DataVolume, claim and Pods of that name are gone: %s. The agent deletes them: see their finalizers and events for what keeps them", len(leftovers), joinLeftovers(leftovers)))
+	}
+	if len(held) > 0 {
+		sentences = append(sentences, fmt.Sprintf("%d imports have ended, and no other image gets their slots until their objects are gone: %s. The message of each image names what is still there", len(held), joinLeftovers(held)))
+	}
+	return newCondition(v1alpha1.ConditionSlotsReclaimed, false, v1alpha1.ReasonLeftoversHoldSlots, strings.Join(sentences, ". "))
+}
+
+func joinLeftovers(keys []string) string {
+	names := strings.Join(keys[:min(len(keys), maxNamedLeftovers)], ", ")
+	if more := len(keys) - maxNamedLeftovers; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return newCondition(v1alpha1.ConditionSlotsReclaimed, false, v1alpha1.ReasonLeftoversHoldSlots,
-		fmt.Sprintf("%d imports belong to no VMDiskImage, and no image gets a slot for each until DataVolume, claim and Pods of that name are gone: %s. The agent deletes them: see their finalizers and events for what keeps them", len(leftovers), names))
+	return names
 }
 
 func (r *Reconciler) rightsCondition() metav1.Condition {

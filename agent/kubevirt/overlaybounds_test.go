@@ -43,9 +43,9 @@ func TestOverlayBeyondItsLimitsIsRefusedBeforeItIsDecoded(t *testing.T) {
 			allocated := allocatedBytes(func() {
 				_, err := BuildVirtualMachine(machine, cloudinit.Config{})
 				if tt.wantErr == "" {
-					assert.NoError(t, err)
+					require.NoError(t, err)
 				} else {
-					assert.ErrorContains(t, err, tt.wantErr)
+					require.ErrorContains(t, err, tt.wantErr)
 				}
 				assert.Equal(t, v1alpha1.ArchitectureAMD64, RequestedArchitecture(machine))
 			})

@@ -132,7 +132,7 @@ func TestListThatIsNotCompleteIsAnError(t *testing.T) {
 		_, _ = fmt.Fprint(w, `{"items":[`+strings.Repeat(" ", 1<<16))
 		panic(http.ErrAbortHandler)
 	})
-	assert.Error(t, reader.List(t.Context(), metadataList()))
+	require.Error(t, reader.List(t.Context(), metadataList()))
 	assert.True(t, dies.Load())
 }
 

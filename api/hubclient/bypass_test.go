@@ -55,7 +55,7 @@ const (
 // connections are all places that open connections, and to what.
 var connections = map[string]string{
 	"agent/controllers.go discovery.NewDiscoveryClientForConfigAndClient":     ownAPIServer,
-	"agent/liveread/reader.go rest.UnversionedRESTClientFor":                  "the program's own API server",
+	"agent/liveread/reader.go rest.UnversionedRESTClientFor":                  ownAPIServer,
 	"agent/apidiscovery/imagefields.go discovery.NewDiscoveryClientForConfig": ownAPIServer,
 	"agent/manager.go controller-runtime.NewManager":                          ownAPIServer,
 	"agent/manager.go cache.New":                                              ownAPIServer,

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -53,14 +54,14 @@ func TestConditionInQuarantine(t *testing.T) {
 // The live object decides: the cache may not show a quarantine yet.
 func TestNothingIsInstalledInQuarantine(t *testing.T) {
 	scheme := runtime.NewScheme()
-	assert.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	member := newOptedIn()
 	cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(member.DeepCopy()).Build()
 	member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "it lies"}
 	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(member.DeepCopy()).Build()
 	r := &Reconciler{Client: cached, Live: live, Conditions: &Conditions{}, Namespace: "ot-hub"}
 	result, err := r.reconcile(t.Context(), trigger.Requests(member.Name)[0])
-	assert.NoError(t, err, "nothing more is read")
+	require.NoError(t, err, "nothing more is read")
 	assert.Zero(t, result)
 	r.Client = live
 	err = r.storeAttempts(t.Context(), member, &install.Attempts{}, install.Attempts{Target: "1.0", Count: 1})

@@ -24,8 +24,13 @@ const (
 	maxListedNames = 64 << 10
 	// maxKeysOfRestore is more than KubeVirt sets.
 	maxKeysOfRestore = 4
-	maxFinalizers    = 16
 )
+
+// MaxFinalizers bounds the finalizers of an object in a cache, beside those that decisions read. Invariant: a
+// list of that length may be cut, and is never written.
+const MaxFinalizers = 16
+
+var readFinalizers = []string{v1alpha1.FinalizerImage, metav1.FinalizerDeleteDependents}
 
 // MaxOwners bounds the owners of an object in a cache. Invariant: a list of that length may be cut, and is
 // never written.
@@ -80,7 +85,9 @@ func Trim(obj any) (any, error) {
 		boundContent(o)
 	case *v1alpha1.VMDiskImage: // the CRD bounds the rest
 		trimMetadata(o)
+		finalizers := o.Finalizers // of which ours must not be missing
 		boundContent(&o.ObjectMeta)
+		o.Finalizers = finalizers
 	case *v1alpha1.VirtualMachine:
 		trimMetadata(o)
 		boundContent(&o.ObjectMeta)
@@ -120,8 +127,14 @@ func trimMetadata(o metav1.Object) {
 	if owners := o.GetOwnerReferences(); len(owners) > MaxOwners {
 		o.SetOwnerReferences(slices.Clone(owners[:MaxOwners]))
 	}
-	if finalizers := o.GetFinalizers(); len(finalizers) > maxFinalizers {
-		o.SetFinalizers(slices.Clone(finalizers[:maxFinalizers]))
+	if all := o.GetFinalizers(); len(all) > MaxFinalizers {
+		kept := slices.Clone(all[:MaxFinalizers])
+		for _, name := range readFinalizers {
+			if slices.Contains(all[MaxFinalizers:], name) {
+				kept = append(kept, name)
+			}
+		}
+		o.SetFinalizers(kept)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/pelotech/ot-fleet/agent/cachebounds"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -113,6 +114,16 @@ func (r *Reconciler) changeFinalizer(ctx context.Context, img *v1alpha1.VMDiskIm
 }
 
 func (r *Reconciler) patchFinalizer(ctx context.Context, img *v1alpha1.VMDiskImage, change func(client.Object, string) bool) error {
+	if len(img.Finalizers) >= cachebounds.MaxFinalizers {
+		live := &v1alpha1.VMDiskImage{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(img), live); err != nil {
+			return client.IgnoreNotFound(fmt.Errorf("reading all finalizers of %s: %w", describeImage(img), err))
+		}
+		if live.UID != img.UID || live.ResourceVersion != img.ResourceVersion {
+			return errImageChanged
+		}
+		img.Finalizers = live.Finalizers
+	}
 	changed := img.DeepCopy()
 	if !change(changed, v1alpha1.FinalizerImage) {
 		return nil

@@ -58,7 +58,7 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 		}
 		one.RunE = e.run(func(ctx context.Context, args []string) error {
 			f.Names = args
-			return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+			return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) {
 				view, missing, err := verb.get(ctx, f)
 				state := watchState{view: view}
 				if len(missing) > 0 {

@@ -181,7 +181,7 @@ it is unknown.`,
 		if err != nil {
 			return err
 		}
-		return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) { return e.pollWhere(ctx, hub, args[0], selector) })
+		return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) { return e.pollWhere(ctx, hub, args[0], selector) })
 	})
 	return cmd
 }

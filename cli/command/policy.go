@@ -98,7 +98,7 @@ is not, and the screen says why.`,
 		if err != nil {
 			return err
 		}
-		return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+		return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) {
 			show, err := e.readShow(ctx, r, *name)
 			if err != nil {
 				return watchState{}, err

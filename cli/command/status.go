@@ -49,7 +49,7 @@ accepts.`,
 			st := status.New(snapshot)
 			return watchState{view: st, code: st.ExitCode(e.allowUnknown)}, nil
 		}
-		return e.showOrWatch(ctx, e.watching, noTimeout, poll)
+		return e.showOrWatch(ctx, e.watching, poll)
 	})
 	return cmd
 }

@@ -70,7 +70,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
-			return e.showOrWatch(ctx, e.watching, noTimeout, func(ctx context.Context) (watchState, error) {
+			return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) {
 				root, unread, err := of.gather(ctx, args[0])
 				if err != nil {
 					return watchState{}, err

@@ -53,9 +53,9 @@ type pollFunc func(context.Context) (watchState, error)
 // watchInterval is how often a watched state is polled.
 const watchInterval = 2 * time.Second
 
-// showOrWatch shows the present state, or watches it, until the timeout; 0 is none.
-func (e *environment) showOrWatch(ctx context.Context, watching bool, timeout time.Duration, poll pollFunc) error {
-	return e.showOrWatchWithin(ctx, watching, cmp.Or(timeout, noTimeout), poll)
+// showOrWatch shows the present state, or watches it.
+func (e *environment) showOrWatch(ctx context.Context, watching bool, poll pollFunc) error {
+	return e.showOrWatchWithin(ctx, watching, noTimeout, poll)
 }
 
 // showOrWatchWithin has the timeout of a flag: at 0 a watch looks once.

@@ -184,7 +184,7 @@ func TestTimeoutOfZeroLooksOnce(t *testing.T) {
 				begun, looks := time.Now(), 0
 				err := e.watch(t.Context(), 0, func(ctx context.Context) (watchState, error) {
 					looks++
-					trigger.Sleep(ctx, time.Second)
+					_ = trigger.Sleep(ctx, time.Second)
 					return watchState{view: summary{Line: "a"}, code: test.code, end: test.end}, ctx.Err()
 				})
 				assert.Equal(t, test.want, exit.CodeOf(err))

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"os"
 	"strings"
 	"testing"
@@ -479,27 +478,4 @@ func TestScreens(t *testing.T) {
 	s.Unread = map[Source]string{SourceQuotas: "needs list resourcequotas"}
 	rendertest.Golden(t, "failing", testTime, Examine(s))
 	rendertest.Golden(t, "hub", testTime, Examine(healthyHubView()))
-}
-
-func TestJUnit(t *testing.T) {
-	s := healthyMember()
-	s.SnapshotClasses[0].Driver, s.Capacities, s.Secrets = "nfs.example.com <&>", nil, nil
-	r := Examine(s)
-	text, err := r.JUnit()
-	require.NoError(t, err)
-	var suite junitSuite
-	require.NoError(t, xml.Unmarshal(text, &suite))
-	assert.Equal(t, len(r.Findings), suite.Tests)
-	assert.Equal(t, 1, suite.Failures)
-	assert.Equal(t, r.Summary.Skipped, suite.Skipped)
-	failed := 0
-	for _, c := range suite.Cases {
-		if c.Failure != nil {
-			failed++
-			assert.Contains(t, c.Name, "snapshot-class-driver")
-			assert.Contains(t, c.Failure.Message, "nfs.example.com <&>")
-			assert.Contains(t, c.Failure.Text, "Mend: ")
-		}
-	}
-	assert.Equal(t, 1, failed)
 }

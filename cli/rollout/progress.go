@@ -154,10 +154,10 @@ func drawClusters(page *render.Page, title string, sign render.Sign, clusters []
 func (p *Progress) state() render.Line {
 	sign := SignOf(p.Phase, p.Reason, p.Stalled)
 	count := render.Text("  %d of %s", p.Clusters.Succeeded, render.Count(p.Clusters.Total, "cluster"))
-	switch {
-	case p.Phase == "":
+	switch p.Phase {
+	case "":
 		return render.Waiting.With("new")
-	case p.Phase == v1alpha1.RolloutSucceeded:
+	case v1alpha1.RolloutSucceeded:
 		return append(sign.With("%s", p.Phase), count)
 	default:
 		return append(sign.With("%s, %s", p.Phase, p.Reason), count)

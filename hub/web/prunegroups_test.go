@@ -49,7 +49,7 @@ func TestPruneGroups(t *testing.T) {
 		"limit=1":                          {"images/ubuntu", 4, 2, 100, 12, 0, nil},
 		"unreferencedFor=720h":             {"images/rhel", 4, 2, 100, 0, 27, nil},
 		"clusters=bergen":                  {"images/ubuntu", 1, 1, 100, 0, 0, nil},
-		"clusters=bergen,lund":             {"images/ubuntu", 1, 1, 100, 0, 0, []string{"the report knows nothing of cluster lund"}},
+		"clusters=bergen,lund":             {"images/ubuntu", 1, 1, 100, 0, 0, []string{"lund did not answer the report: Offline"}},
 		"images=images/rhel,images/absent": {"images/rhel", 1, 1, 0, 0, 0, []string{"no candidate is named images/absent"}},
 		"images=images/s*&includeOthers=1": {"images/scratch", 1, 1, 0, 0, 0, nil},
 		"images=images/scratch":            {"", 0, 0, 100, 0, 0, []string{}},

@@ -57,7 +57,7 @@ func TestEndedSessionKeepsTheAddress(t *testing.T) {
 	f := openHub(t)
 	const path = "/rollouts?search=ended"
 	p := f.openSignedIn(t, anna, path)
-	p.Announce("401 ", "ERR_INCOMPLETE_CHUNKED_ENCODING  /fleet/v1/events")
+	p.Announce("401 ", "502 /fleet/v1/events", "ERR_INCOMPLETE_CHUNKED_ENCODING  /fleet/v1/events") // 502: of one that was cut before it was answered
 	f.faults.set(func(w http.ResponseWriter, request *http.Request) bool {
 		if request.URL.Path == "/auth/login" {
 			f.faults.set(nil)

@@ -3,6 +3,7 @@
 package workspaces
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,8 +52,15 @@ func awaitPointer(t *testing.T, namespace, snapshot string) *cdiv1.DataSource {
 	})
 }
 
-// cloneOf is a DataVolume with sourceRef. In storage that waits for its first consumer, it is a
-// clone in flight until a Pod uses it.
+// createUnservedClass creates a StorageClass in which no claim is ever bound, so that no clone ends.
+func createUnservedClass(t *testing.T, name string) {
+	t.Helper()
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "unserved.example.com"}
+	env.Create(t, class)
+	t.Cleanup(func() { assert.NoError(t, env.Client().Delete(context.Background(), class)) })
+}
+
+// cloneOf is a DataVolume with sourceRef.
 func cloneOf(namespace, name, imageNamespace, class string) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -139,7 +148,9 @@ func TestPublishedImageMovesOn(t *testing.T) {
 	first := awaitPublished(t, env.AwaitSucceeded(t, img), v1alpha1.ReasonPublished)
 	awaitPointer(t, ns, first.Status.Serving.VolumeSnapshot)
 	firstClaim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: first.Status.Serving.PersistentVolumeClaim}}
-	waiting := cloneOf(other, "waiting", ns, simulator.ClassWaitForFirstConsumer)
+	class := "unserved-" + ns
+	createUnservedClass(t, class)
+	waiting := cloneOf(other, "waiting", ns, class)
 	env.Create(t, waiting)
 	held := env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.References.Count == 1 })
 	assert.Equal(t, []string{other + "/waiting (clone)"}, held.Status.References.Holders)
@@ -162,7 +173,7 @@ func TestPublishedImageMovesOn(t *testing.T) {
 		return got.Status.References.Count == 0 && len(got.Status.Revisions) == 1
 	})
 
-	again := cloneOf(other, "again", ns, simulator.ClassWaitForFirstConsumer)
+	again := cloneOf(other, "again", ns, class)
 	env.Create(t, again)
 	env.AwaitImage(t, img, func(got *v1alpha1.VMDiskImage) bool { return got.Status.References.Count == 1 })
 	require.NoError(t, env.Client().Delete(t.Context(), img))

@@ -36,27 +36,30 @@ var readFinalizers = []string{v1alpha1.FinalizerImage, metav1.FinalizerDeleteDep
 // never written.
 const MaxOwners = 64
 
-// keys are the labels and annotations of others' objects and the agent's own that decisions read, with the
-// limits of their values. A key that another decision needs is added here.
-var keys = map[string]int{
-	v1alpha1.LabelImageUID: maxValueBytes, v1alpha1.LabelRevision: maxValueBytes, v1alpha1.LabelAttempt: maxValueBytes,
-	v1alpha1.LabelMachineUID: maxValueBytes, v1alpha1.LabelDisk: maxValueBytes, v1alpha1.LabelPlanned: maxValueBytes,
-	v1alpha1.LabelBaseVM: maxValueBytes, v1alpha1.LabelBaseVMVersion: maxValueBytes, v1alpha1.LabelVersion: maxValueBytes,
+// keys are the labels and annotations of others' objects and the agent's own that decisions read. A key
+// that another decision needs is added here.
+var keys = []string{
+	v1alpha1.LabelImageUID, v1alpha1.LabelRevision, v1alpha1.LabelAttempt,
+	v1alpha1.LabelMachineUID, v1alpha1.LabelDisk, v1alpha1.LabelPlanned,
+	v1alpha1.LabelBaseVM, v1alpha1.LabelBaseVMVersion, v1alpha1.LabelVersion,
 
-	v1alpha1.AnnotationImageName: maxValueBytes, v1alpha1.AnnotationSourceDigest: maxValueBytes, v1alpha1.AnnotationRetry: maxValueBytes,
-	v1alpha1.AnnotationClonedFrom: maxValueBytes, v1alpha1.AnnotationRequestedStorage: maxValueBytes, v1alpha1.AnnotationAcceptClaim: maxValueBytes,
-	v1alpha1.AnnotationAppliedDigest: maxValueBytes, v1alpha1.AnnotationAppliedSpec: maxValueBytes, v1alpha1.AnnotationAppliedGuest: maxValueBytes,
-	v1alpha1.AnnotationAppliedInstancetype: maxValueBytes, v1alpha1.AnnotationOverlaid: maxListedNames, v1alpha1.AnnotationCreatedFor: maxValueBytes,
-	v1alpha1.AnnotationIgnoreOrphanedDisks: maxListedNames, v1alpha1.AnnotationMigratedVolumes: maxListedNames,
+	v1alpha1.AnnotationImageName, v1alpha1.AnnotationSourceDigest, v1alpha1.AnnotationRetry,
+	v1alpha1.AnnotationClonedFrom, v1alpha1.AnnotationRequestedStorage, v1alpha1.AnnotationAcceptClaim,
+	v1alpha1.AnnotationAppliedDigest, v1alpha1.AnnotationAppliedSpec, v1alpha1.AnnotationAppliedGuest,
+	v1alpha1.AnnotationAppliedInstancetype, v1alpha1.AnnotationOverlaid, v1alpha1.AnnotationCreatedFor,
+	v1alpha1.AnnotationIgnoreOrphanedDisks, v1alpha1.AnnotationMigratedVolumes,
 
 	// CDI's and KubeVirt's.
-	"app": maxValueBytes, "cdi.kubevirt.io": maxValueBytes, "kubevirt.io": maxValueBytes, "velero.io/exclude-from-backup": maxValueBytes,
-	"cdi.kubevirt.io/storage.pod.phase": maxValueBytes, "cdi.kubevirt.io/createdForDataVolume": maxValueBytes,
-	"cdi.kubevirt.io/storage.extended.clone.token": maxValueBytes, cdiv1.AnnPrePopulated: maxValueBytes, cdiv1.AnnCheckStaticVolume: maxValueBytes,
-	"instancetype.kubevirt.io/default-instancetype": maxValueBytes, "instancetype.kubevirt.io/default-instancetype-kind": maxValueBytes,
-	"instancetype.kubevirt.io/default-preference": maxValueBytes, "instancetype.kubevirt.io/default-preference-kind": maxValueBytes,
-	"template.kubevirt.io/architecture": maxValueBytes,
+	"app", "cdi.kubevirt.io", "kubevirt.io", "velero.io/exclude-from-backup",
+	"cdi.kubevirt.io/storage.pod.phase", "cdi.kubevirt.io/createdForDataVolume",
+	"cdi.kubevirt.io/storage.extended.clone.token", cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume,
+	"instancetype.kubevirt.io/default-instancetype", "instancetype.kubevirt.io/default-instancetype-kind",
+	"instancetype.kubevirt.io/default-preference", "instancetype.kubevirt.io/default-preference-kind",
+	"template.kubevirt.io/architecture",
 }
+
+// keysOfLists are those whose values are lists of names.
+var keysOfLists = []string{v1alpha1.AnnotationOverlaid, v1alpha1.AnnotationIgnoreOrphanedDisks, v1alpha1.AnnotationMigratedVolumes}
 
 // restorePrefix is of keys that say by their presence that KubeVirt restored an object. One has a value
 // that is read.
@@ -67,7 +70,7 @@ const (
 
 // Trim is the transform of the agent's caches. Kinds that only administrators write, it leaves whole.
 //
-// Objects of the cache are no more what the API server has: they are patched, applied or have their status
+// The API server stores more than the cache has of an object: it is patched, applied or has its status
 // updated, and never updated as a whole.
 func Trim(obj any) (any, error) {
 	o, isObject := obj.(metav1.Object)
@@ -146,8 +149,12 @@ func trimKeys(all map[string]string) map[string]string {
 		}
 		kept[key] = cut(value, limit)
 	}
-	for key, limit := range keys {
+	for _, key := range keys {
 		if value, isSet := all[key]; isSet {
+			limit := maxValueBytes
+			if slices.Contains(keysOfLists, key) {
+				limit = maxListedNames
+			}
 			keep(key, value, limit)
 		}
 	}

@@ -26,7 +26,7 @@ type Holder struct {
 	Pins []*v1alpha1.PinnedImage
 }
 
-// allNamespaces stands for every namespace in AnnotationIgnoreOrphanedDisks.
+// allNamespaces as the value of AnnotationIgnoreOrphanedDisks ignores the orphaned disks of every namespace.
 const allNamespaces = "*"
 
 // dropIgnoredHolders drops the orphaned disks that hold the image no longer, as a person says. Nothing

@@ -71,6 +71,7 @@ type Proxy struct {
 	writes                int
 	beforeHook, afterHook Hook
 	log                   []Write
+	forwarded             []chan struct{} // of the writes that are at the API server; closed once answered
 	bearerToken           string
 	heldWatches           map[string]chan struct{} // closed when released, by resource
 	forbidden             []string                 // resources
@@ -183,11 +184,18 @@ func (p *Proxy) SetAfterHook(h Hook) {
 	p.afterHook = h
 }
 
-// Writes lists all answered writes.
+// Writes lists all answered writes. It waits for those that the API server may have stored and
+// has not answered: a test that has read what one of them stored finds it here.
 func (p *Proxy) Writes() []Write {
 	p.mu.Lock()
+	forwarded := slices.Clone(p.forwarded)
+	p.mu.Unlock()
+	for _, answered := range forwarded {
+		<-answered
+	}
+	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]Write(nil), p.log...)
+	return slices.Clone(p.log)
 }
 
 func isWrite(r *http.Request) bool {
@@ -220,10 +228,7 @@ func (p *Proxy) serveRequest(forward http.Handler, w http.ResponseWriter, r *htt
 	if before != nil && before(write) != nil {
 		panic(http.ErrAbortHandler)
 	}
-	answer := &bufferedResponse{header: http.Header{}}
-	forward.ServeHTTP(answer, r)
-	write.Status = answer.status
-	p.logWrite(write)
+	answer := p.forwardWrite(forward, &write, r)
 	if after != nil && after(write) != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -241,11 +246,27 @@ func (p *Proxy) countWrite(r *http.Request, body []byte) (Write, Hook, Hook) {
 	return Write{N: p.writes, Method: r.Method, Path: r.URL.Path, Body: body}, p.beforeHook, p.afterHook
 }
 
-func (p *Proxy) logWrite(w Write) {
+// forwardWrite logs a write once it is answered, and sets its status.
+func (p *Proxy) forwardWrite(forward http.Handler, w *Write, r *http.Request) *bufferedResponse {
+	answered := make(chan struct{})
+	p.mu.Lock()
+	p.forwarded = append(p.forwarded, answered)
+	p.mu.Unlock()
+	defer func() { // also where the API server breaks the connection off
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.forwarded = slices.DeleteFunc(p.forwarded, func(c chan struct{}) bool { return c == answered })
+		close(answered)
+	}()
+	answer := &bufferedResponse{header: http.Header{}}
+	forward.ServeHTTP(answer, r)
+	w.Status = answer.status
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.Body = nil
-	p.log = append(p.log, w)
+	logged := *w
+	logged.Body = nil
+	p.log = append(p.log, logged)
+	return answer
 }
 
 // bufferedResponse holds an answer back for the hook.

@@ -166,7 +166,6 @@ func TestOfImport(t *testing.T) {
 			assert.Contains(t, got.Message, tt.wantMessage)
 			assert.Equal(t, tt.wantPerson, got.NeedsPerson)
 			assert.Equal(t, tt.wantPassing, got.Passing)
-			assert.True(t, got.HoldsSlot)
 		})
 	}
 }
@@ -199,7 +198,6 @@ func TestOfAnswer(t *testing.T) {
 			assert.Equal(t, tt.wantReason, got.Reason)
 			assert.Equal(t, tt.wantPerson, got.NeedsPerson)
 			assert.False(t, got.Reason.NeedsUserAction() && !got.NeedsPerson, "hub and agent agree")
-			assert.False(t, got.HoldsSlot)
 			assert.Contains(t, got.Message, tt.err.Error())
 		})
 	}
@@ -255,11 +253,11 @@ func TestEachLayerEndsWithARowForAnySignal(t *testing.T) {
 func TestRecordedImports(t *testing.T) {
 	for file, want := range map[string]importcause.Cause{
 		"cdi-1.65-cordoned-nodes": {
-			Reason: v1alpha1.ReasonImporterUnschedulable, HoldsSlot: true,
+			Reason:  v1alpha1.ReasonImporterUnschedulable,
 			Message: "the importer Pod cannot be scheduled: 0/1 nodes are available: 1 node(s) were unschedulable.",
 		},
 		"cdi-1.65-refused-importer": {
-			Reason: v1alpha1.ReasonImporterRefused, HoldsSlot: true, NeedsPerson: true,
+			Reason: v1alpha1.ReasonImporterRefused, NeedsPerson: true,
 			Message: "CDI cannot create the importer Pod: Error starting pod 'importer-prime-",
 		},
 	} {

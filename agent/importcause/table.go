@@ -30,8 +30,6 @@ type Cause struct {
 	Message string
 	// NeedsPerson: it does not end by itself.
 	NeedsPerson bool
-	// HoldsSlot: the image occupies a slot meanwhile.
-	HoldsSlot bool
 	// Passing: a step of every import, which holds it up only if it lasts.
 	Passing bool
 }
@@ -64,8 +62,6 @@ type Row struct {
 	Reason v1alpha1.Reason
 	// Sentence precedes the layer's text, and Advice follows it.
 	Sentence, Advice string
-	// NoSlot: the image waits without a slot.
-	NoSlot bool
 }
 
 // Rows are all signals that are known. The first one that matches counts; the last row of
@@ -155,8 +151,8 @@ var rows = []Row{
 	{Layer: LayerClaim, Codes: []string{"Resizing", "FileSystemResizePending"}},
 	{Layer: LayerClaim, Kind: Heals, Reason: v1alpha1.ReasonVolumePending, Sentence: "a claim of the import is held up"},
 
-	{Layer: LayerSnapshot, Text: regexp.MustCompile(`(?i)not support|unimplemented|exceeded quota|limit`), TextMeans: "says that snapshots are not supported, or names a quota or limit", Kind: NeedsPerson, Reason: v1alpha1.ReasonSnapshotting, NoSlot: true},
-	{Layer: LayerSnapshot, Kind: Heals, Reason: v1alpha1.ReasonSnapshotting, NoSlot: true},
+	{Layer: LayerSnapshot, Text: regexp.MustCompile(`(?i)not support|unimplemented|exceeded quota|limit`), TextMeans: "says that snapshots are not supported, or names a quota or limit", Kind: NeedsPerson, Reason: v1alpha1.ReasonSnapshotting},
+	{Layer: LayerSnapshot, Kind: Heals, Reason: v1alpha1.ReasonSnapshotting},
 
 	// A right that the agent lacks is no answer about the image. An authorizer's message
 	// begins with the user (responsewriters.Forbidden of the API server).
@@ -166,15 +162,15 @@ var rows = []Row{
 	{Layer: LayerAnswer, Codes: []string{"BadRequest"}, Text: regexp.MustCompile(`does not support dry run`), TextMeans: "says that a webhook supports no dry runs"},
 	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`the agent creates DataVolumes of images or of machines only`), TextMeans: "is of an admission policy of an earlier agent"},
 	{Layer: LayerAnswer, Codes: []string{"InternalError", "ServiceUnavailable", "Timeout"}, Text: regexp.MustCompile(`failed calling webhook`), TextMeans: "says that a webhook does not answer", Kind: Heals,
-		Reason: v1alpha1.ReasonCDIUnavailable, Sentence: "its DataVolume cannot be created", Advice: "check that CDI's cdi-apiserver is running", NoSlot: true},
+		Reason: v1alpha1.ReasonCDIUnavailable, Sentence: "its DataVolume cannot be created", Advice: "check that CDI's cdi-apiserver is running"},
 	{Layer: LayerAnswer, Codes: []string{silence}, Kind: Heals, Reason: v1alpha1.ReasonCDIUnavailable,
-		Sentence: "the API server was asked whether it accepts its DataVolume and does not answer", Advice: "check that CDI's cdi-apiserver is running, and other webhooks of DataVolumes", NoSlot: true},
+		Sentence: "the API server was asked whether it accepts its DataVolume and does not answer", Advice: "check that CDI's cdi-apiserver is running, and other webhooks of DataVolumes"},
 	{Layer: LayerAnswer, Codes: []string{"Forbidden"}, Text: regexp.MustCompile(`exceeded quota: `), TextMeans: "names an exceeded quota", Kind: NeedsPerson,
-		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its DataVolume was refused", Advice: adviceQuota, NoSlot: true},
+		Reason: v1alpha1.ReasonQuotaExceeded, Sentence: "its DataVolume was refused", Advice: adviceQuota},
 	{Layer: LayerAnswer, Text: regexp.MustCompile(`denied the request`), TextMeans: "says that a webhook or policy denied the request", Kind: NeedsPerson,
-		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused", NoSlot: true},
+		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused"},
 	{Layer: LayerAnswer, Codes: []string{"Invalid", "BadRequest", "Forbidden", "NotFound", "RequestEntityTooLarge"}, Kind: NeedsPerson,
-		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused", NoSlot: true},
+		Reason: v1alpha1.ReasonDataVolumeRefused, Sentence: "its DataVolume was refused"},
 	{Layer: LayerAnswer},
 }
 
@@ -198,7 +194,7 @@ func lookUp(s signal) *Cause {
 	row := rows[i]
 	return &Cause{
 		Reason: row.Reason, Message: row.message(s),
-		NeedsPerson: row.Kind == NeedsPerson, Passing: row.Kind == Passing, HoldsSlot: !row.NoSlot,
+		NeedsPerson: row.Kind == NeedsPerson, Passing: row.Kind == Passing,
 	}
 }
 

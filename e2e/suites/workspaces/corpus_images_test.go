@@ -189,7 +189,7 @@ func imageWaitReason(err error) v1alpha1.Reason {
 	if len(apidiscovery.UnknownFields(err)) > 0 {
 		return v1alpha1.ReasonCDITooOld
 	}
-	if cause := importcause.OfAnswer(err); cause != nil && !cause.HoldsSlot && cause.NeedsPerson {
+	if cause := importcause.OfAnswer(err); cause != nil && cause.NeedsPerson {
 		return cause.Reason
 	}
 	return ""

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
-	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/history"
 )
 
@@ -78,7 +77,7 @@ func (f *Filler) readSeries(ctx context.Context, h *history.History, now time.Ti
 		all, err := f.Reader.queryRange(ctx, fmt.Sprintf(q.query, f.Reader.Selector), until.Add(-window), until, step)
 		if err != nil {
 			if ctx.Err() == nil {
-				log.FromContext(ctx).Info("Failed to read the history from Prometheus; trying again in a minute", "series", q.series, "by", q.by, "error", v1alpha1.SanitizeText(err.Error(), 512))
+				log.FromContext(ctx).Info("Failed to read the history from Prometheus; trying again in a minute", "series", q.series, "by", q.by, "error", err)
 				h.SetPastProblem(err.Error(), now)
 			}
 			return false

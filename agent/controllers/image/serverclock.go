@@ -56,7 +56,7 @@ func (r *Reconciler) checkServerClock(ctx context.Context, img *v1alpha1.VMDiskI
 	now, err := r.readServerClock(ctx, r.newClockEvent())
 	switch {
 	case isProbeRefused(err), apierrors.IsNotFound(err):
-		ctrl.LoggerFrom(ctx).Info("Failed to read the API server's time; using the agent's clock for the deletion", "image", image.KeyOf(img), "error", v1alpha1.SanitizeText(err.Error(), 512))
+		ctrl.LoggerFrom(ctx).Info("Failed to read the API server's time; using the agent's clock for the deletion", "image", image.KeyOf(img), "error", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("asking for the API server's clock to delete %s: %w", describeImage(img), err)

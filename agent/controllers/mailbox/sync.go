@@ -103,7 +103,7 @@ func (c *connectionSync) syncMailbox(ctx context.Context) (delay time.Duration, 
 	up, upErr := relay.SyncUp(ctx, known)
 	metric.CountCopied(mailbox.DirectionUp, up.Written)
 	if up.ActivityRefused != nil {
-		ctrl.LoggerFrom(ctx).Info("The hub refuses the activity of the report; going on without it. Its CustomResourceDefinitions may be of an older version", "error", v1alpha1.SanitizeText(up.ActivityRefused.Error(), 512))
+		ctrl.LoggerFrom(ctx).Info("The hub refuses the activity of the report; going on without it. Its CustomResourceDefinitions may be of an older version", "error", up.ActivityRefused)
 	}
 	down, downErr := relay.SyncDown(ctx)
 	metric.CountCopied(mailbox.DirectionDown, len(down.Written))

@@ -59,7 +59,7 @@ func (r *Reconciler) writeActivity(ctx context.Context) (after time.Duration, er
 	case err == nil:
 	case mailbox.IsRefused(err), errors.Is(err, errActivityDropped):
 		r.activity.nextAt = now.Add(refusedActivityDelay)
-		ctrl.LoggerFrom(ctx).Info("The API server refuses the activity; going on without it. Check that the CRDs are of the agent's version", "error", v1alpha1.SanitizeText(err.Error(), 512), "retryAfter", refusedActivityDelay)
+		ctrl.LoggerFrom(ctx).Info("The API server refuses the activity; going on without it. Check that the CRDs are of the agent's version", "error", err, "retryAfter", refusedActivityDelay)
 		return refusedActivityDelay, nil
 	case errors.Is(err, errReportChanged):
 		return r.Interval, nil // it is read again before the next report

@@ -113,7 +113,7 @@ func (r *Reconciler) syncUp(ctx context.Context, s *mailboxSync) {
 	r.Replica.Heartbeats.Set(s.member, s.up.Heartbeat)
 	r.Metrics.CountSynced(mailbox.DirectionUp, s.up.Written)
 	if s.up.ActivityRefused != nil {
-		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", s.member, "error", v1alpha1.SanitizeText(s.up.ActivityRefused.Error(), 512))
+		log.FromContext(ctx).Info("The hub's API server refuses the activity of a report; going on without it. Check that the CRDs are of the hub's version", "member", s.member, "error", s.up.ActivityRefused)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -79,10 +80,10 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 	}
 	c.ledger = &ledgercontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
-		Mailbox: caches.mailbox, Cluster: c.cluster, Grants: grants, Elapsed: elapsed, Ages: ages, Namespace: o.Namespace,
+		Mailbox: caches.mailbox, Cluster: c.cluster, Grants: grants, Now: time.Now, Elapsed: elapsed, Ages: ages, Namespace: o.Namespace,
 		PolicyInForce: policyInForce, Policy: &policycontroller.Reader{
 			Cached: cached, Mailbox: caches.mailbox, Live: live, Events: events,
-			Cluster: c.cluster, InForce: policyInForce, Namespace: o.Namespace, ConfigMapKey: o.Policy,
+			Cluster: c.cluster, InForce: policyInForce, Namespace: o.Namespace, ConfigMapKey: o.Policy, Now: time.Now,
 		},
 	}
 	c.reports = &reportcontroller.Reconciler{

@@ -74,7 +74,7 @@ func (r *Reconciler) peekHead(set *candidateSet, n int, slots, freeable []v1alph
 		free[group] = max(0, int(limit-running[group]+ending[group]))
 	}
 	share := ledger.NewNamespaceShare(limits.namespaceShare, slots, freeable)
-	head, wait := r.Queue.PeekHead(n+len(slots), r.now(), free, share)
+	head, wait := r.Queue.PeekHead(n+len(slots), r.Now(), free, share)
 	set.requeueAfter = trigger.Earliest(set.requeueAfter, wait)
 	return head
 }

@@ -45,7 +45,7 @@ type gatheredFacts struct {
 // agent/ledger says why.
 func (r *Reconciler) gather(ctx context.Context, syncLedger *v1alpha1.SyncLedger, limits stepLimits, unfinished []cdiv1.DataVolume) (ledger.View, gatheredFacts, error) {
 	v := ledger.View{
-		Now: r.now(), Ledger: syncLedger.Status, Budget: limits.limits.Budget, Facts: map[string]ledger.SlotFacts{},
+		Now: r.Now(), Ledger: syncLedger.Status, Budget: limits.limits.Budget, Facts: map[string]ledger.SlotFacts{},
 		SourceGroupLimits: limits.limits.SourceGroupLimits, SourceGroupOf: limits.sourceGroupOf, NamespaceShare: limits.namespaceShare,
 	}
 	found := gatheredFacts{images: map[types.UID]*v1alpha1.VMDiskImage{}, facts: v.Facts, strays: map[types.UID]bool{}}

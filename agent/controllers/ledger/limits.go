@@ -81,17 +81,10 @@ func (r *Reconciler) computeLimits(syncLedger *v1alpha1.SyncLedger, p *policy.Po
 // Invariant: no slot is taken by a window that has closed. A write that is on its way when the grant expires is safe: its slots
 // count from their startedAt, which is earlier.
 func (r *Reconciler) limitsStillHold(policyState policycontroller.State, l stepLimits) bool {
-	if policyState.ConcurrencyAt(r.now()) != l.terms.Concurrency {
+	if policyState.ConcurrencyAt(r.Now()) != l.terms.Concurrency {
 		return false
 	}
 	return !l.terms.FleetLimited || grant.ComputeLimits(l.terms, r.Grants.ShareAt(r.Elapsed())).Covers(l.limits)
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
 }
 
 // maxEdgeDelay bounds how late a change of the clock, or a suspended host, is noticed.
@@ -102,7 +95,7 @@ func (r *Reconciler) untilNextEdge(w policycontroller.Window) time.Duration {
 	if w.NextEdge.IsZero() {
 		return 0
 	}
-	return min(max(time.Millisecond, w.NextEdge.Sub(r.now())), maxEdgeDelay)
+	return min(max(time.Millisecond, w.NextEdge.Sub(r.Now())), maxEdgeDelay)
 }
 
 // untilGrantExpiry is when the next step has to lower the budget; 0 for never.

@@ -105,9 +105,9 @@ func newFleetMember(t *testing.T, safe int32, images ...*v1alpha1.VMDiskImage) *
 		Client: c, Live: c, Events: recorder, Queue: queue, Kinds: kinds, Metrics: metrics.New(prometheus.NewRegistry(), queue),
 		PolicyInForce: inForce, Policy: &policycontroller.Reader{
 			Cached: c, Mailbox: c, Live: c, Events: recorder, Cluster: cluster, InForce: inForce, Namespace: namespace,
-			ConfigMapKey: types.NamespacedName{Namespace: "sync-operator", Name: "none"},
+			ConfigMapKey: types.NamespacedName{Namespace: "sync-operator", Name: "none"}, Now: time.Now,
 		},
-		Mailbox: mailboxCache{Client: c}, Cluster: cluster, Namespace: namespace,
+		Mailbox: mailboxCache{Client: c}, Cluster: cluster, Namespace: namespace, Now: time.Now,
 		LacksCapacity:         func(context.Context, *v1alpha1.VMDiskImage) (bool, error) { return false, nil },
 		EnqueueUnready:        func(context.Context, ...v1alpha1.ImageKey) {},
 		EnqueueImages:         func(...v1alpha1.ImageKey) {},

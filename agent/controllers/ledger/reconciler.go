@@ -69,7 +69,7 @@ type Reconciler struct {
 	Mailbox cache.Cache
 	// Grants tracks what this process has requested of the hub, and what it was granted.
 	Grants *grant.RequestTracker
-	// Now is the time by which windows are open, and slots start; time.Now where it is nil.
+	// Now is the time by which windows are open, and slots start.
 	Now func() time.Time
 	// Elapsed is how long this process has been running.
 	Elapsed func() time.Duration
@@ -154,7 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	r.creations.StartReconcile(time.Now())
 	r.deletions.StartReconcile(time.Now())
 	for {
-		policyState = policyState.InForceAt(r.now())
+		policyState = policyState.InForceAt(r.Now())
 		limits := r.computeLimits(syncLedger, policyState.Policy)
 		view, found, err := r.gather(ctx, syncLedger, limits, unfinished)
 		if err != nil {

@@ -150,7 +150,7 @@ func (r *Reconciler) publishDecision(ctx context.Context, policyState policycont
 	r.Ages.TrackOnly(startedAt)
 	r.Queue.SetMaxPriority(policyState.MaxPriority())
 	r.publishDemand(limits, policyState.Window, decision.Slots)
-	r.Queue.SetClosed(!policyState.Window.NextEdge.IsZero(), limits.terms.Concurrency == 0 && policyState.Window.Opening != nil, r.now())
+	r.Queue.SetClosed(!policyState.Window.NextEdge.IsZero(), limits.terms.Concurrency == 0 && policyState.Window.Opening != nil, r.Now())
 	r.Metrics.SetWindowOpens(policyState.Window.Opening)
 	change := r.PolicyInForce.Replace(policyState.Policy, policyState.Window.Opening)
 	if change.AllowedNamespaces {

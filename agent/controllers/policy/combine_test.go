@@ -2,6 +2,7 @@ package policy
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,7 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 				b = b.WithObjects(cm)
 			}
 			c := b.Build()
-			r := &Reader{Cached: c, Live: c, Events: events.NewFakeRecorder(10), ConfigMapKey: client.ObjectKeyFromObject(cm)}
+			r := &Reader{Cached: c, Live: c, Events: events.NewFakeRecorder(10), ConfigMapKey: client.ObjectKeyFromObject(cm), Now: time.Now}
 			status := v1alpha1.SyncLedgerStatus{Policy: tt.stored}
 			if tt.stored != nil {
 				status.PolicyVersion, status.OwnConcurrency = "1", ptr.To[int32](6)
@@ -62,7 +63,7 @@ func TestBudgetOfConfigMapAndPlan(t *testing.T) {
 			}
 			own, err := r.readConfigMap(t.Context(), status, plan.policy != nil)
 			require.NoError(t, err)
-			got := r.combineWithPlan(own, plan, status).InForceAt(r.now())
+			got := r.combineWithPlan(own, plan, status).InForceAt(r.Now())
 			assert.Contains(t, got.message, tt.wantText)
 			if tt.noPolicy {
 				assert.Nil(t, got.Policy)
@@ -103,14 +104,14 @@ func TestInvalidConfigMapKeepsItsLastLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: tt.last}
 			c := fake.NewClientBuilder().WithObjects(cm).Build()
-			r := &Reader{Cached: c, Live: c, Events: events.NewFakeRecorder(10), ConfigMapKey: client.ObjectKeyFromObject(cm)}
+			r := &Reader{Cached: c, Live: c, Events: events.NewFakeRecorder(10), ConfigMapKey: client.ObjectKeyFromObject(cm), Now: time.Now}
 			status := v1alpha1.SyncLedgerStatus{}
 			read := func(planned int32) State {
 				concurrency := apitest.Policy().Concurrency(planned).Obj()
 				plan := planState{policy: &concurrency}
 				own, err := r.readConfigMap(t.Context(), status, true)
 				require.NoError(t, err)
-				s := r.combineWithPlan(own, plan, status).InForceAt(r.now())
+				s := r.combineWithPlan(own, plan, status).InForceAt(r.Now())
 				s.SetStatus(&status, 1)
 				return s
 			}

@@ -47,7 +47,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 	}
 	if apierrors.IsNotFound(err) {
 		message := fmt.Sprintf("ConfigMap %s does not exist: create it; without keys the defaults apply.", r.ConfigMapKey)
-		return State{own: last, reason: v1alpha1.ReasonMissing, message: message + describeLastPolicy(last, r.now())}, nil
+		return State{own: last, reason: v1alpha1.ReasonMissing, message: message + describeLastPolicy(last, r.Now())}, nil
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("reading policy ConfigMap %s: %w", r.ConfigMapKey, err)
@@ -60,7 +60,7 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 		}
 		message := fmt.Sprintf("ConfigMap %s is not used: %s.", r.ConfigMapKey, strings.Join(texts, "; "))
 		return State{
-			own: last, reason: v1alpha1.ReasonInvalid, message: message + describeLastPolicy(last, r.now()),
+			own: last, reason: v1alpha1.ReasonInvalid, message: message + describeLastPolicy(last, r.Now()),
 			invalidMessage: message, keyErrors: errs, configMap: cm,
 		}, nil
 	}

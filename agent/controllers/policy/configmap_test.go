@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
@@ -27,7 +28,7 @@ func TestOwnConfigMapSetsNoFleetLimits(t *testing.T) {
 	without := fake.NewClientBuilder().Build()
 	for name, c := range map[string]client.Client{"ConfigMap": withConfigMap, "stored in the ledger": without} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+			r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm), Now: time.Now}
 			status := v1alpha1.SyncLedgerStatus{}
 			if c == without {
 				status.Policy = data
@@ -53,7 +54,7 @@ func TestBinaryPolicyIsInvalid(t *testing.T) {
 		Data:       map[string]string{"concurrency": "2"}, BinaryData: map[string][]byte{"allowedNamespaces": []byte("\xff\xfef\x00")},
 	}
 	c := fake.NewClientBuilder().WithObjects(cm).Build()
-	r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+	r := &Reader{Cached: c, Live: c, ConfigMapKey: client.ObjectKeyFromObject(cm), Now: time.Now}
 	got, err := r.readConfigMap(t.Context(), v1alpha1.SyncLedgerStatus{Policy: map[string]string{"concurrency": "1", "allowedNamespaces": "farm"}}, false)
 	require.NoError(t, err)
 	assert.Equal(t, v1alpha1.ReasonInvalid, got.reason)
@@ -74,7 +75,7 @@ func TestMessagesAboutConfigMapAreBounded(t *testing.T) {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "sync-operator", Name: "sync-operator-policy"}, Data: data}
 		c := fake.NewClientBuilder().WithObjects(cm).Build()
 		recorder := events.NewFakeRecorder(10)
-		r := &Reader{Cached: c, Live: c, Events: recorder, InForce: &InForce{}, ConfigMapKey: client.ObjectKeyFromObject(cm)}
+		r := &Reader{Cached: c, Live: c, Events: recorder, InForce: &InForce{}, ConfigMapKey: client.ObjectKeyFromObject(cm), Now: time.Now}
 		ledger := &v1alpha1.SyncLedger{Status: &v1alpha1.SyncLedgerStatus{}}
 		var logged []string
 		ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))

@@ -50,7 +50,7 @@ type Reader struct {
 	// ConfigMapKey names the policy ConfigMap.
 	ConfigMapKey types.NamespacedName
 
-	// Now is the time by which windows are open; time.Now where it is nil.
+	// Now is the time by which windows are open.
 	Now func() time.Time
 
 	planServed atomic.Bool
@@ -128,7 +128,7 @@ func (r *Reader) Read(ctx context.Context, ledger *v1alpha1.SyncLedger) (State, 
 	if err != nil {
 		return State{}, err
 	}
-	s := r.combineWithPlan(own, plan, status).InForceAt(r.now())
+	s := r.combineWithPlan(own, plan, status).InForceAt(r.Now())
 	s.message = v1alpha1.SanitizeText(s.message, maxMessageBytes)
 	r.recordInvalidPolicy(ctx, s, status)
 	r.InForce.SetInitial(s.Policy, s.Window.Opening)
@@ -168,7 +168,7 @@ func (r *Reader) combineWithPlan(s State, plan planState, status v1alpha1.SyncLe
 		if last, known := r.readLastOwn(status); known {
 			s.own = &last
 		}
-		inForce, _ := policy.CombineAt(s.own, s.planned, r.now())
+		inForce, _ := policy.CombineAt(s.own, s.planned, r.Now())
 		s.message = fmt.Sprintf("%s %s, concurrency %d", s.invalidMessage, message, inForce.Concurrency)
 	}
 	s.store = true

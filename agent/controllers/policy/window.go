@@ -18,13 +18,6 @@ type Window struct {
 	Opening *policy.Opening
 }
 
-func (r *Reader) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
-}
-
 // InForceAt returns the state with the numbers of a time.
 func (s State) InForceAt(now time.Time) State {
 	s.Window = Window{}

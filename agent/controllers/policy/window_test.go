@@ -54,7 +54,7 @@ func TestWindowsOfConfigMapAndPlan(t *testing.T) {
 				}
 				own, err := r.readConfigMap(t.Context(), status, tt.planned != nil)
 				require.NoError(t, err)
-				s := r.combineWithPlan(own, plan, status).InForceAt(r.now())
+				s := r.combineWithPlan(own, plan, status).InForceAt(r.Now())
 				s.SetStatus(&status, 1)
 				return s
 			}

@@ -45,7 +45,7 @@ type Wave struct {
 	// maxConcurrency.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.endsWith('%') && !self.startsWith('0') && (size(self) <= 3 || self == '100%')",message="maxConcurrency must be at least 1, or a percentage as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.endsWith('%') && !self.startsWith('0') && (size(self) <= 3 || self == '100%')",message="maxConcurrency must be at least 1, or a percentage as in 25%, up to 100%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// minSuccessTime is how long the wave must have been done before the next one
@@ -90,7 +90,7 @@ type Rollout struct {
 	// of the wave as in 25%. Default: unlimited; each cluster's own budget still
 	// applies.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be at least 1, or a percentage as in 25%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",message="maxConcurrency must be at least 1, or a percentage as in 25%, up to 100%"
 	// +optional
 	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
 	// minSuccessTime of waves that set none, as in 1h. Default: 0s.
@@ -102,7 +102,7 @@ type Rollout struct {
 	// maxFailures is how many clusters may fail before no more clusters are started: a
 	// number, or a percentage of the placement as in 5%, rounded down. Default: 0.
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be at least 0, or a percentage as in 5%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 1000000 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="maxFailures must be at least 0, or a percentage as in 5%, up to 100%"
 	// +optional
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 	// progressDeadline is how long a cluster may take, counted while it is online,

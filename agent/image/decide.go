@@ -9,6 +9,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -177,7 +178,7 @@ type statusReason struct {
 
 // Decide decides what happens to an image.
 func Decide(v View) Decision {
-	d := &decider{View: v, policy: policy.Default(), targetRevision: v.Image.Spec.Revision(), now: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	d := &decider{View: v, policy: policy.Default(), targetRevision: v.Image.Spec.Revision(), now: storedtime.Truncate(v.Now)}
 	if v.Policy != nil {
 		d.policy = *v.Policy
 	}

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -141,7 +141,7 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 func (d *decider) openUndoWindow(requested *v1alpha1.PlannedPrune) {
 	until := d.now
 	if window := requested.UndoWindow.Duration; window > 0 {
-		until = metav1.NewTime(d.plausibleNow().UTC().Add(window + time.Second - 1).Truncate(time.Second))
+		until = storedtime.Truncate(d.plausibleNow().Add(window + time.Second - 1))
 	}
 	d.rememberReplacedPrune(requested.UID)
 	d.status.Prune = &v1alpha1.PruneStatus{

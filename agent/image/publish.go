@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -244,7 +245,7 @@ func (d *decider) serverTime() *metav1.Time {
 	case d.Publishing.ServerTime.IsZero():
 		return nil
 	}
-	until := metav1.NewTime(d.Publishing.ServerTime.UTC().Add(time.Second - 1).Truncate(time.Second))
+	until := storedtime.Truncate(d.Publishing.ServerTime.Add(time.Second - 1))
 	return &until
 }
 

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pelotech/ot-fleet/api/shellword"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -54,7 +53,7 @@ func (d *decider) countReferences() {
 	if refs.Count > 0 {
 		refs.UnreferencedSince = nil
 	} else if refs.UnreferencedSince == nil {
-		refs.UnreferencedSince = &metav1.Time{Time: d.plausibleNow().UTC().Truncate(time.Second)}
+		refs.UnreferencedSince = new(storedtime.Truncate(d.plausibleNow()))
 	}
 	d.status.References = refs
 }

@@ -88,7 +88,7 @@ func (d *decider) summarizeStatus() {
 	}
 	st.OpensAt = nil
 	if st.Reason == v1alpha1.ReasonWaitingForWindow && d.Opening != nil {
-		st.OpensAt = &metav1.Time{Time: d.Opening.At.UTC().Truncate(time.Second)}
+		st.OpensAt = new(storedtime.Truncate(d.Opening.At))
 	}
 	st.Message = v1alpha1.Truncate(st.Message, maxStatusMessageBytes)
 

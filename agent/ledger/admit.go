@@ -2,10 +2,8 @@ package ledger
 
 import (
 	"slices"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -54,7 +52,7 @@ func (d *decider) admit(c Candidate) {
 		Revision:   c.Revision,
 		Attempt:    c.Attempt,
 		DataVolume: DataVolumeName(c.Image, c.Attempt),
-		StartedAt:  metav1.NewTime(d.Now.UTC().Truncate(time.Second)),
+		StartedAt:  storedtime.Truncate(d.Now),
 		Host:       c.Host,
 	}
 	d.keepSlot(slot)

@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -30,7 +30,7 @@ func newSlot(name string, attempt int32) v1alpha1.Slot {
 		Revision:   "r1",
 		Attempt:    attempt,
 		DataVolume: ledger.DataVolumeName(imageKey(name), attempt),
-		StartedAt:  metav1.NewTime(now.UTC().Truncate(time.Second)),
+		StartedAt:  storedtime.Truncate(now),
 	}
 }
 

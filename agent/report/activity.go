@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -47,7 +46,7 @@ func (in *ActivityInput) Images() (keys []v1alpha1.ImageKey) {
 // MaxActivityBytes: the ends of the lists are left out.
 func BuildActivity(in ActivityInput) v1alpha1.ReportedActivity {
 	out := v1alpha1.ReportedActivity{
-		ObservedAt: metav1.NewTime(in.Now.UTC().Truncate(time.Second)), BootID: in.BootID,
+		ObservedAt: storedtime.Truncate(in.Now), BootID: in.BootID,
 		Queued: int32(in.Queued), Rates: in.Rates.Rates(),
 	}
 	var slots []v1alpha1.Slot

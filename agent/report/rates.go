@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -256,7 +257,7 @@ func (g *sourceGroup) toRate(name string) v1alpha1.SourceRate {
 		return out
 	}
 	out.Samples = int32(len(samples))
-	since := metav1.NewTime(samples[0].endedAt.UTC().Truncate(time.Second))
+	since := storedtime.Truncate(samples[0].endedAt)
 	out.Since = &since
 	if len(measured) > 0 {
 		slices.SortFunc(measured, func(a, b rateSample) int { return cmp.Compare(a.overhead, b.overhead) })

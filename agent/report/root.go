@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -42,7 +42,7 @@ const (
 // BuildRoot returns the root of a report.
 func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 	root := v1alpha1.ReportRoot{
-		ObservedAt:        metav1.NewTime(in.Now.Truncate(time.Second)),
+		ObservedAt:        storedtime.Truncate(in.Now),
 		HeartbeatSeconds:  max(1, int32((in.Heartbeat+time.Second-1)/time.Second)),
 		BootID:            in.BootID,
 		AgentVersion:      in.AgentVersion,

@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/cloudinit"
 	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -24,7 +25,7 @@ const missingRecheckInterval = 30 * time.Second
 // Decide returns the next step for a machine. It does not modify v.
 func Decide(v View) Decision {
 	v.LiveImages = v.LiveImages || v.Live
-	d := &decider{View: v, timestamp: metav1.NewTime(v.Now.UTC().Truncate(time.Second))}
+	d := &decider{View: v, timestamp: storedtime.Truncate(v.Now)}
 	v.VM.Status.DeepCopyInto(&d.decision.Status)
 	d.decision.previousConditions, d.decision.messageStoredAt = v.VM.Status.Conditions, v.MessageStoredAt
 	d.status = &d.decision.Status

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -97,7 +98,7 @@ func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target Ad
 		previous.ObservedGeneration == generation && d.hasJustStoredMessage(now) {
 		message = previous.Message // as storedFailureMessage
 	}
-	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second)), generation: generation}
+	s := &decider{status: &d.Status, timestamp: storedtime.Truncate(now), generation: generation}
 	s.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, message)
 	d.keepTransitionTimes()
 	d.requeueRefused()
@@ -159,7 +160,7 @@ const maxCutDifference = 32
 
 // overrideState replaces the decided state after the request for it failed.
 func (d *Decision) overrideState(generation int64, now time.Time, state machineState) {
-	s := &decider{status: &d.Status, timestamp: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	s := &decider{status: &d.Status, timestamp: storedtime.Truncate(now)}
 	s.setPhase(generation, state)
 	for _, disk := range d.CreateDisks {
 		condition := v1alpha1.ConditionRootDiskReady

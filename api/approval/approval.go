@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -88,7 +89,7 @@ func FindComplete(img *v1alpha1.FleetDiskImage, wave string) *v1alpha1.Approval 
 // covered, as far as one can name it: else clusters that wait for their turn would wait for
 // another approval. Without overrides it names no source, as a hub before them expects.
 func New(img *v1alpha1.FleetDiskImage, wave string, pending []string, by string, at time.Time) v1alpha1.Approval {
-	a := v1alpha1.Approval{Wave: wave, Version: img.Spec.Version, By: by, At: &metav1.Time{Time: at.UTC().Truncate(time.Second)}}
+	a := v1alpha1.Approval{Wave: wave, Version: img.Spec.Version, By: by, At: new(storedtime.Truncate(at))}
 	covered := CoveredSources(img, FindApproval(img, wave, img.Spec.Version))
 	a.Sources = slices.Clone(pending)
 	for _, source := range covered {

@@ -10,7 +10,7 @@ import (
 )
 
 // Truncate drops what the API server does not store of a time: fractions and the zone.
-func Truncate(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
+func Truncate(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second).UTC()) }
 
 // Remaining returns what is left of a wait since a stored time, 0 for nothing. Nothing is left
 // where the time is ahead of now. Invariant: it is never more than wait.

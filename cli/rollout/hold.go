@@ -13,6 +13,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
@@ -171,7 +172,7 @@ func (c Caller) renewApprovals(img *v1alpha1.FleetDiskImage, version string, now
 		if a.Version != version {
 			kept = append(kept, a)
 		} else if c.MayApprove {
-			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, Sources: a.Sources, By: c.Name, At: &metav1.Time{Time: now.UTC().Truncate(time.Second)}})
+			kept = append(kept, v1alpha1.Approval{Wave: a.Wave, Version: version, Sources: a.Sources, By: c.Name, At: new(storedtime.Truncate(now))})
 			renewed = append(renewed, a.Wave)
 		}
 	}

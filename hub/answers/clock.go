@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -51,7 +52,7 @@ func (c Clock) toHub(at *metav1.Time) *metav1.Time {
 	if !ok {
 		return nil
 	}
-	t := timestamp(converted)
+	t := storedtime.Truncate(converted)
 	return &t
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/remedy"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -41,7 +42,7 @@ func DescribeMember(m *MemberImage, summary readapi.MemberSummary) readapi.Membe
 		d.Mode = readapi.ModePull
 	}
 	if m.ReceivedAt != nil {
-		at := timestamp(*m.ReceivedAt)
+		at := storedtime.Truncate(*m.ReceivedAt)
 		d.ReportedAt = &at
 	}
 	if m.Activity.Reported != nil {

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pelotech/ot-fleet/api/approval"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -206,7 +205,7 @@ func newLanes(v *rollout.View) []readapi.RolloutLane {
 			lanes[i].MinSuccessTime = wait.String()
 		}
 		if at, known := startedAt[w.Name]; known {
-			t := timestamp(at)
+			t := storedtime.Truncate(at)
 			lanes[i].StartedAt = &t
 		}
 	}
@@ -250,7 +249,7 @@ func ListRolloutClusters(v *rollout.View, q RolloutClusterQuery) readapi.Rollout
 func newRolloutCluster(o *rollout.Outlook) readapi.RolloutCluster {
 	c := readapi.RolloutCluster{Cluster: o.Cluster, Wave: o.Wave, State: o.State, Reason: o.Reason, Message: v1alpha1.SanitizeText(o.Message, maxTextBytes)}
 	if !o.PlannedAt.IsZero() {
-		at := metav1.NewTime(o.PlannedAt.UTC().Truncate(time.Second))
+		at := storedtime.Truncate(o.PlannedAt)
 		c.StartedAt = &at
 	}
 	if o.Expected != nil {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -62,7 +63,7 @@ func (p *PolicyInForce) budget() *policy.Budget {
 // Summarize returns the fleet on one page.
 func Summarize(f *Fleet) readapi.Summary {
 	s := readapi.Summary{
-		ElectedAt: timestamp(f.ElectedAt), RemembersSince: f.RemembersSince, Images: f.Counts,
+		ElectedAt: storedtime.Truncate(f.ElectedAt), RemembersSince: f.RemembersSince, Images: f.Counts,
 		Policy: readapi.PolicyState{Accepted: f.Policy.Accepted, Message: shorten(f.Policy.Message)},
 	}
 	if f.Policy.Accepted {
@@ -80,8 +81,6 @@ func Summarize(f *Fleet) readapi.Summary {
 func shorten(message string) string {
 	return v1alpha1.SanitizeText(message, readapi.MaxSummaryMessage)
 }
-
-func timestamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
 
 // StateOfMember returns the state of a member, and the condition that explains it.
 func StateOfMember(m *v1alpha1.MemberCluster) (readapi.MemberState, *metav1.Condition) {

@@ -8,6 +8,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -59,7 +60,7 @@ func (m *MemberImage) describe() readapi.Why {
 		Image: m.Image, Planned: m.Image != nil && m.Image.Plan != nil, Budget: m.explainBudget(),
 	}
 	if m.ReceivedAt != nil {
-		at := timestamp(*m.ReceivedAt)
+		at := storedtime.Truncate(*m.ReceivedAt)
 		w.ReportedAt = &at
 	}
 	reported := m.Activity.Reported
@@ -117,7 +118,7 @@ func newEstimate(e eta.Estimate) *readapi.Estimate {
 	if e.Why != "" {
 		return &readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
 	}
-	at, low, high := timestamp(e.At), timestamp(e.Low), timestamp(e.High)
+	at, low, high := storedtime.Truncate(e.At), storedtime.Truncate(e.Low), storedtime.Truncate(e.High)
 	return &readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }
 

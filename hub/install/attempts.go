@@ -49,7 +49,7 @@ func (a Attempts) String() string {
 
 // NextAttempt returns the attempts after one more, made now.
 func (s Snapshot) NextAttempt() Attempts {
-	return Attempts{Target: s.AttemptTarget(), Count: s.currentAttempts().Count + 1, LastAt: s.Now.UTC().Truncate(time.Second)}
+	return Attempts{Target: s.AttemptTarget(), Count: s.currentAttempts().Count + 1, LastAt: storedtime.Truncate(s.Now).Time}
 }
 
 // AttemptTarget identifies what is attempted: the desired release and what annotations

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -69,7 +70,7 @@ func Remember(data map[string]string, member *v1alpha1.MemberCluster, now time.T
 	if _, known := data[member.Name]; known && !Forget(data, member) {
 		return !maps.Equal(before, data)
 	}
-	next := departed{Labels: firstLabels(Kept(member)), Cluster: clusterOf(member), ClusterUID: member.Annotations[AnnotationClusterUID], LeftAt: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	next := departed{Labels: firstLabels(Kept(member)), Cluster: clusterOf(member), ClusterUID: member.Annotations[AnnotationClusterUID], LeftAt: storedtime.Truncate(now)}
 	if len(next.Labels) > 0 {
 		text, err := json.Marshal(next)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/plan"
@@ -132,7 +133,7 @@ func sourceOf(spec *v1alpha1.VMDiskImageSpec) string {
 }
 
 func (img *image) setReady(at time.Time) {
-	synced := metav1.NewTime(at.UTC().Truncate(time.Second))
+	synced := storedtime.Truncate(at)
 	img.Phase, img.Reason, img.Message, img.Stalled = v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, "", false
 	img.ServingRevision, img.SyncedAt, img.done = img.Revision, &synced, img.total
 	img.Attempts = max(1, img.Attempts)
@@ -184,7 +185,7 @@ func (f *Fleet) report(m *member, at time.Time) {
 func (f *Fleet) newRoot(m *member, at time.Time) *v1alpha1.ReportRoot {
 	p := m.plan()
 	root := &v1alpha1.ReportRoot{
-		ObservedAt: metav1.NewTime(at.UTC().Truncate(time.Second)), HeartbeatSeconds: int32(heartbeat / time.Second), BootID: "boot-" + m.name(), AgentVersion: m.agent,
+		ObservedAt: storedtime.Truncate(at), HeartbeatSeconds: int32(heartbeat / time.Second), BootID: "boot-" + m.name(), AgentVersion: m.agent,
 		ImageFields: v1alpha1.ImageFields(), PlanFields: []string{v1alpha1.PlanFieldRetry}, PolicyKeys: policy.PlanKeys(),
 		Plan: &p.PlanVersion, AnsweredPlan: &p.PlanVersion, PlanPolicy: p.Policy, PlanPolicySource: p.PolicySource, Policy: p.Policy,
 		Budget: m.concurrency, Images: int32(len(m.images)), Phases: map[v1alpha1.Phase]int32{}, OwnConcurrency: m.own, OwnConcurrencyUnset: m.own == nil,
@@ -212,18 +213,17 @@ func (m *member) plan() *v1alpha1.ClusterPlanSpec {
 
 // reportActivity writes what the member imports.
 func (f *Fleet) reportActivity(m *member, at time.Time) {
-	now := func(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
-	a := &v1alpha1.ReportedActivity{ObservedAt: now(at), BootID: m.root.BootID, Budget: m.concurrency, Slots: m.root.Slots, Queued: int32(m.queued)}
+	a := &v1alpha1.ReportedActivity{ObservedAt: storedtime.Truncate(at), BootID: m.root.BootID, Budget: m.concurrency, Slots: m.root.Slots, Queued: int32(m.queued)}
 	for _, img := range m.queue() {
 		if len(a.Head) == v1alpha1.MaxQueuedImports {
 			break
 		}
 		q := v1alpha1.QueuedImport{
 			Namespace: img.Namespace, Name: img.Name, Source: img.group, Priority: img.priority, Bytes: img.total,
-			QueuedAt: now(img.queuedAt), Reason: img.Reason, Attempts: img.Attempts,
+			QueuedAt: storedtime.Truncate(img.queuedAt), Reason: img.Reason, Attempts: img.Attempts,
 		}
 		if img.notBefore.After(at) {
-			until := now(img.notBefore)
+			until := storedtime.Truncate(img.notBefore)
 			q.NotBefore, q.Reason = &until, v1alpha1.ReasonBackingOff
 		}
 		a.Head = append(a.Head, q)
@@ -232,7 +232,7 @@ func (f *Fleet) reportActivity(m *member, at time.Time) {
 		if img.Phase == v1alpha1.PhaseSyncing && len(a.Active) < v1alpha1.MaxActiveImports {
 			a.Active = append(a.Active, v1alpha1.ActiveImport{
 				Namespace: img.Namespace, Name: img.Name, Source: img.group, BytesDone: img.done, BytesTotal: img.total,
-				BytesPerSecond: int64(img.rate), StartedAt: now(img.startedAt), Attempt: img.Attempts, MaxAttempts: maxAttempts,
+				BytesPerSecond: int64(img.rate), StartedAt: storedtime.Truncate(img.startedAt), Attempt: img.Attempts, MaxAttempts: maxAttempts,
 			})
 		}
 	}
@@ -240,7 +240,7 @@ func (f *Fleet) reportActivity(m *member, at time.Time) {
 		return cmp.Compare(x.BytesTotal-x.BytesDone, y.BytesTotal-y.BytesDone)
 	})
 	for _, group := range f.groups() {
-		since := now(at.Add(-26 * time.Hour))
+		since := storedtime.Truncate(at.Add(-26 * time.Hour))
 		speed := groupSpeed(group) * m.speed()
 		a.Rates = append(a.Rates, v1alpha1.SourceRate{
 			Name: group, P20: int64(speed * 0.7), P50: int64(speed), P80: int64(speed * 1.3), OverheadSeconds: 40, Samples: m.samples,
@@ -300,7 +300,7 @@ func (f *Fleet) transfers(m *member) *v1alpha1.MemberTransfers {
 	case m.object.Spec.Quarantine != nil:
 		return &v1alpha1.MemberTransfers{Reason: v1alpha1.TransfersQuarantined, Message: "the member is in quarantine; what it may be running is not counted"}
 	case !m.silentSince.IsZero():
-		until := metav1.NewTime(f.at.Add(3*time.Hour + 20*time.Minute).UTC().Truncate(time.Second))
+		until := storedtime.Truncate(f.at.Add(3*time.Hour + 20*time.Minute))
 		t.Held, t.HeldUntil, t.Reason = int32(m.active), &until, v1alpha1.TransfersReserved
 		t.Message = "the member is silent; what it may be running stays reserved"
 		return t

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
@@ -97,7 +98,7 @@ func (f *Fleet) addImage(s imageSpec) {
 
 // ago returns a time before the end of the scenario's warm-up.
 func (f *Fleet) ago(d time.Duration) metav1.Time {
-	return metav1.NewTime(f.at.Add(f.scenario.warmUp - d).UTC().Truncate(time.Second))
+	return storedtime.Truncate(f.at.Add(f.scenario.warmUp - d))
 }
 
 // placeImage gives members their versions.

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
 )
 
 // AnnotationWriteOff of ConfigMap ot-hub-departed writes off what a departed member may be
@@ -81,7 +83,7 @@ func (r *Reconciler) applyWriteOff(ctx context.Context, leaving []string, now ti
 	case !r.departures.holds(w.Member):
 		log.FromContext(ctx).Info("Nothing is held for the member of a write-off; removing it", "member", w.Member, "by", w.By)
 	default:
-		w.At = metav1.NewTime(now.UTC().Truncate(time.Second))
+		w.At = storedtime.Truncate(now)
 		for _, d := range r.accountant.Departures(nil, now) {
 			if d.Member == w.Member {
 				w.Slots = max(w.Slots, d.Slots)

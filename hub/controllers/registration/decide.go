@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/shellword"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -284,6 +285,6 @@ func (s snapshot) newCondition(status metav1.ConditionStatus, reason, format str
 	return &metav1.Condition{
 		Type: v1alpha1.ConditionJoined, Status: status, Reason: reason, Message: v1alpha1.SanitizeText(fmt.Sprintf(format, args...), maxMessageLength),
 		ObservedGeneration: s.member.Generation,
-		LastTransitionTime: metav1.NewTime(s.now.UTC().Truncate(time.Second)),
+		LastTransitionTime: storedtime.Truncate(s.now),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -135,14 +136,8 @@ func (d *decider) computePhase() v1alpha1.Phase {
 }
 
 func (d *decider) setCondition(conditionType string, isTrue bool, why statusReason) {
-	status := metav1.ConditionFalse
-	if isTrue {
-		status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-		Type: conditionType, Status: status, Reason: string(why.Reason), Message: v1alpha1.Truncate(why.Message, maxStatusMessageBytes),
-		ObservedGeneration: d.Image.Generation, LastTransitionTime: d.now,
-	})
+	meta.SetStatusCondition(&d.status.Conditions, kstatus.NewCondition(
+		conditionType, isTrue, string(why.Reason), v1alpha1.Truncate(why.Message, maxStatusMessageBytes), d.Image.Generation, d.now.Time))
 }
 
 // updateQueuePosition stores the queue position when it is new or has fallen below

@@ -15,6 +15,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -96,14 +97,8 @@ func (d *decider) setPhase(generation int64, state machineState) {
 }
 
 func (d *decider) setCondition(t string, holds bool, reason, message string) {
-	status := metav1.ConditionFalse
-	if holds {
-		status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
-		Type: t, Status: status, Reason: reason, Message: v1alpha1.SanitizeText(message, maxMessageBytes),
-		ObservedGeneration: d.generation, LastTransitionTime: d.timestamp,
-	})
+	meta.SetStatusCondition(&d.status.Conditions, kstatus.NewCondition(
+		t, holds, reason, v1alpha1.SanitizeText(message, maxMessageBytes), d.generation, d.timestamp.Time))
 }
 
 func (d *decider) reportImageAcquired() {

@@ -26,8 +26,8 @@ func SetConditions(conditions *[]metav1.Condition, ready metav1.Condition, stall
 		status metav1.ConditionStatus
 	}{
 		{v1alpha1.ConditionReady, ready.Status},
-		{v1alpha1.ConditionReconciling, statusOf(!isReady && !stalled)},
-		{v1alpha1.ConditionStalled, statusOf(!isReady && stalled)},
+		{v1alpha1.ConditionReconciling, StatusOf(!isReady && !stalled)},
+		{v1alpha1.ConditionStalled, StatusOf(!isReady && stalled)},
 	} {
 		c := ready
 		c.Type, c.Status = condition.name, condition.status
@@ -38,12 +38,13 @@ func SetConditions(conditions *[]metav1.Condition, ready metav1.Condition, stall
 // NewCondition returns a condition that is True or False.
 func NewCondition(conditionType string, holds bool, reason, message string, generation int64, now time.Time) metav1.Condition {
 	return metav1.Condition{
-		Type: conditionType, Status: statusOf(holds), Reason: reason, Message: message,
+		Type: conditionType, Status: StatusOf(holds), Reason: reason, Message: message,
 		ObservedGeneration: generation, LastTransitionTime: storedtime.Truncate(now),
 	}
 }
 
-func statusOf(holds bool) metav1.ConditionStatus {
+// StatusOf returns True or False.
+func StatusOf(holds bool) metav1.ConditionStatus {
 	if holds {
 		return metav1.ConditionTrue
 	}

@@ -16,9 +16,5 @@ func NewApprovals(r prometheus.Registerer) *Approvals {
 
 // SetGuarded records whether an admission policy is in force.
 func (a *Approvals) SetGuarded(policy string, guarded bool) {
-	value := 0.0
-	if guarded {
-		value = 1
-	}
-	a.guarded.WithLabelValues(policy).Set(value)
+	a.guarded.WithLabelValues(policy).Set(boolValue(guarded))
 }

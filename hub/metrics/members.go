@@ -119,9 +119,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 			if c == nil || m.Spec.Quarantine != nil || c.Status == metav1.ConditionUnknown {
 				return 0
 			}
-			if c.Status == want {
-				value = 1
-			}
+			value = boolValue(c.Status == want)
 			gauge(d, value, m.Name)
 			return value
 		}
@@ -131,11 +129,7 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
 		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionCredentialRotated); c != nil && c.Reason != v1alpha1.ReasonNotRotated && m.Spec.Quarantine == nil {
-			fails := 0.0
-			if c.Reason == v1alpha1.ReasonRotationFailed || c.Reason == v1alpha1.ReasonCredentialRefused {
-				fails = 1
-			}
-			gauge(memberRotationFails, fails, m.Name)
+			gauge(memberRotationFails, boolValue(c.Reason == v1alpha1.ReasonRotationFailed || c.Reason == v1alpha1.ReasonCredentialRefused), m.Name)
 		}
 		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
 		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)

@@ -55,14 +55,17 @@ func New(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+func boolValue(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
+}
+
 // SetPolicyValid shows whether the policy ConfigMap is active and which of its keys are
 // invalid.
 func (m *Metrics) SetPolicyValid(valid bool, invalid []string) {
-	value := 0.0
-	if valid {
-		value = 1
-	}
-	m.policyValid.WithLabelValues().Set(value)
+	m.policyValid.WithLabelValues().Set(boolValue(valid))
 	m.policyKeyInvalid.Reset()
 	for _, key := range invalid {
 		m.policyKeyInvalid.WithLabelValues(key).Set(1)

@@ -31,11 +31,7 @@ func (f *FleetCollector) collectRollouts(ctx context.Context, gauge func(d *prom
 			continue
 		}
 		for _, phase := range rolloutPhases {
-			value := 0.0
-			if st.Phase == phase {
-				value = 1
-			}
-			gauge(rolloutPhase, value, name, string(phase))
+			gauge(rolloutPhase, boolValue(st.Phase == phase), name, string(phase))
 		}
 		for _, state := range v1alpha1.ClusterStates() {
 			gauge(rolloutClusters, float64(*st.Clusters.CountOf(state)), name, string(state))

@@ -14,6 +14,7 @@ import (
 	policycontroller "github.com/pelotech/ot-fleet/agent/controllers/policy"
 	"github.com/pelotech/ot-fleet/agent/grant"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -67,11 +68,7 @@ func (r *Reconciler) setConditions(status *v1alpha1.SyncLedgerStatus, generation
 }
 
 func newCondition(conditionType string, isTrue bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message}
-	if isTrue {
-		c.Status = metav1.ConditionTrue
-	}
-	return c
+	return metav1.Condition{Type: conditionType, Status: kstatus.StatusOf(isTrue), Reason: reason, Message: message}
 }
 
 func (r *Reconciler) grantedCondition(limits stepLimits, slots []v1alpha1.Slot) metav1.Condition {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/apidiscovery"
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -205,9 +206,7 @@ func (s State) SetStatus(status *v1alpha1.SyncLedgerStatus, generation int64) {
 }
 
 func setCondition(status *v1alpha1.SyncLedgerStatus, generation int64, conditionType string, isTrue bool, reason, message string) {
-	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: v1alpha1.SanitizeText(message, maxMessageBytes), ObservedGeneration: generation}
-	if isTrue {
-		c.Status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&status.Conditions, c)
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: conditionType, Status: kstatus.StatusOf(isTrue), Reason: reason, Message: v1alpha1.SanitizeText(message, maxMessageBytes), ObservedGeneration: generation,
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/pelotech/ot-fleet/agent/controllers/mailbox"
+	"github.com/pelotech/ot-fleet/api/kstatus"
 	"github.com/pelotech/ot-fleet/api/registration"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -89,12 +90,8 @@ func (r *Reconciler) Condition() *metav1.Condition {
 	if r.published.outcome == nil {
 		return nil
 	}
-	c := &metav1.Condition{
-		Type: v1alpha1.ConditionHubConnected, Status: metav1.ConditionFalse,
+	return &metav1.Condition{
+		Type: v1alpha1.ConditionHubConnected, Status: kstatus.StatusOf(r.published.connected),
 		Reason: r.published.outcome.Reason, Message: r.published.outcome.Message,
 	}
-	if r.published.connected {
-		c.Status = metav1.ConditionTrue
-	}
-	return c
 }

@@ -13,6 +13,24 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// Writer sets the conditions of an object that has one reason and message for all of them.
+type Writer struct {
+	Conditions      *[]metav1.Condition
+	Reason, Message string
+	Generation      int64
+	Now             time.Time
+}
+
+// Set sets a condition to True or False.
+func (w Writer) Set(conditionType string, holds bool) {
+	meta.SetStatusCondition(w.Conditions, NewCondition(conditionType, holds, w.Reason, w.Message, w.Generation, w.Now))
+}
+
+// SetReady sets Ready, Reconciling and Stalled, as SetConditions.
+func (w Writer) SetReady(ready, stalled bool) {
+	SetConditions(w.Conditions, NewCondition(v1alpha1.ConditionReady, ready, w.Reason, w.Message, w.Generation, w.Now), stalled)
+}
+
 // SetConditions sets Ready as given, whatever its type, and Reconciling and Stalled with
 // its reason and message. stalled says that only a person's action helps an object that is
 // not ready.

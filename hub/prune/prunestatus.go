@@ -27,9 +27,10 @@ func (e *pruneEvaluation) setPhase(phase v1alpha1.ImagePrunePhase, reason, forma
 	counts := &e.status.Targets
 	done := phase == v1alpha1.ImagePruneComplete || phase == v1alpha1.ImagePruneUndone
 	asRequested := phase == v1alpha1.ImagePruneUndone || counts.Undone == 0 && len(e.AbsentClusters) == 0
-	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, done), phase == v1alpha1.ImagePruneFailed)
-	e.setCondition(v1alpha1.ConditionFinished, phase.IsFinal())
-	e.setCondition(v1alpha1.ConditionSucceeded, done && counts.Skipped+counts.Unknown == 0 && asRequested)
+	c := kstatus.Writer{Conditions: &e.status.Conditions, Reason: e.status.Reason, Message: e.status.Message, Generation: e.Prune.Generation, Now: e.Now}
+	c.SetReady(done, phase == v1alpha1.ImagePruneFailed)
+	c.Set(v1alpha1.ConditionFinished, phase.IsFinal())
+	c.Set(v1alpha1.ConditionSucceeded, done && counts.Skipped+counts.Unknown == 0 && asRequested)
 	e.setApprovalGuarded()
 }
 
@@ -43,14 +44,6 @@ func (e *pruneEvaluation) setApprovalGuarded() {
 	if c := &e.ApprovalGuarded; c.Type != "" {
 		meta.SetStatusCondition(&e.status.Conditions, kstatus.NewCondition(c.Type, c.Status == metav1.ConditionTrue, c.Reason, v1alpha1.SanitizeText(c.Message, maxStatusLength), e.Prune.Generation, e.Now))
 	}
-}
-
-func (e *pruneEvaluation) setCondition(conditionType string, holds bool) {
-	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
-}
-
-func (e *pruneEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Prune.Generation, e.Now)
 }
 
 // offlineMessage names the clusters that may delete images although nothing asks for it any more:

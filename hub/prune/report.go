@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
@@ -137,17 +135,10 @@ func (e *reportEvaluation) setPhase(phase v1alpha1.PruneReportPhase, reason, for
 	e.status.Phase, e.status.Reason, e.status.Message = phase, reason, formatStatus(format, args...)
 	invalid := reason == v1alpha1.ReasonScheduleInvalid
 	ready := phase == v1alpha1.PruneReportComplete || phase == v1alpha1.PruneReportScheduled && !invalid
-	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, ready), phase == v1alpha1.PruneReportFailed || invalid)
-	e.setCondition(v1alpha1.ConditionComplete, phase == v1alpha1.PruneReportComplete)
-	e.setCondition(v1alpha1.ConditionFinished, IsFinished(&e.status))
-}
-
-func (e *reportEvaluation) setCondition(conditionType string, holds bool) {
-	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
-}
-
-func (e *reportEvaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.report.Generation, e.now)
+	c := kstatus.Writer{Conditions: &e.status.Conditions, Reason: e.status.Reason, Message: e.status.Message, Generation: e.report.Generation, Now: e.now}
+	c.SetReady(ready, phase == v1alpha1.PruneReportFailed || invalid)
+	c.Set(v1alpha1.ConditionComplete, phase == v1alpha1.PruneReportComplete)
+	c.Set(v1alpha1.ConditionFinished, IsFinished(&e.status))
 }
 
 // countAnswers counts answered and unknown clusters, and returns those that are awaited:

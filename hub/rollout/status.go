@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/kstatus"
@@ -90,10 +89,11 @@ func (e *evaluation) setPhase(v phaseVerdict) {
 	progressing := v.phase == v1alpha1.RolloutProgressing || slices.Contains(transientReasons, v.reason)
 	// Agents are often upgraded, and clusters labelled, while others get the image.
 	isStalled := slices.Contains(stalledReasons, v.reason) && (!isObstacle(v.reason) || !progressing)
-	kstatus.SetConditions(&e.status.Conditions, e.newCondition(v1alpha1.ConditionReady, v.phase == v1alpha1.RolloutSucceeded), isStalled)
-	e.setCondition(v1alpha1.ConditionFinished, finished)
-	e.setCondition(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
-	e.setCondition(v1alpha1.ConditionProgressing, progressing)
+	c := kstatus.Writer{Conditions: &e.status.Conditions, Reason: e.status.Reason, Message: e.status.Message, Generation: e.Image.Generation, Now: e.Now}
+	c.SetReady(v.phase == v1alpha1.RolloutSucceeded, isStalled)
+	c.Set(v1alpha1.ConditionFinished, finished)
+	c.Set(v1alpha1.ConditionSucceeded, v.phase == v1alpha1.RolloutSucceeded)
+	c.Set(v1alpha1.ConditionProgressing, progressing)
 	e.setApprovalGuarded()
 }
 
@@ -129,12 +129,4 @@ var (
 // NeedsPerson reports whether a rollout with this reason continues only when a person acts.
 func NeedsPerson(reason string) bool {
 	return v1alpha1.IsHeldReason(reason) || slices.Contains(stalledReasons, reason)
-}
-
-func (e *evaluation) setCondition(conditionType string, holds bool) {
-	meta.SetStatusCondition(&e.status.Conditions, e.newCondition(conditionType, holds))
-}
-
-func (e *evaluation) newCondition(conditionType string, holds bool) metav1.Condition {
-	return kstatus.NewCondition(conditionType, holds, e.status.Reason, e.status.Message, e.Image.Generation, e.Now)
 }

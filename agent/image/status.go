@@ -25,36 +25,8 @@ func (d *decider) summarizeStatus() {
 		st.Attempts = max(0, max(rev.Attempt, rev.AttemptEnded)-rev.AttemptsBefore)
 	}
 	d.updateQueuePosition()
-	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
-	switch {
-	case d.Image.DeletionTimestamp == nil:
-	case st.TearDown:
-		// By the API server's clock: where it is ahead, the grace begins later, and is not skipped.
-		since := d.Image.DeletionTimestamp.Time
-		if since.After(d.Now) {
-			since = d.Now
-		}
-		attempts := slices.AppendSeq(d.attemptsWithSlots(), maps.Keys(d.ObjectsByAttempt))
-		slices.Sort(attempts)
-		deleting.Message += d.describeLeftovers(since, slices.Compact(attempts)...)
-	case d.imageMayBeCloned():
-		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
-	}
-	switch d.activity.Reason {
-	case v1alpha1.ReasonWaitingForSlot:
-		d.activity.Message = "waits for a slot"
-		if st.QueuePosition != nil {
-			d.activity.Message = queuePositionMessage(*st.QueuePosition)
-		}
-	case v1alpha1.ReasonWaitingForFleet:
-		d.activity.Message = "waits for the hub: the fleet-wide budget has no free slot (see kubectl describe syncledger)"
-	case v1alpha1.ReasonWaitingForSource:
-		d.activity.Message = "waits for its source: the fleet-wide budget grants no further import from there (see kubectl describe syncledger)"
-	case v1alpha1.ReasonNamespaceShare:
-		d.activity.Message = "waits for images of its own namespace, which has its share of the slots (namespaceShare of the policy); images of other namespaces go first"
-	case "": // torn down
-		d.activity = deleting
-	}
+	deleting := d.describeDeletion()
+	d.describeWait(deleting)
 	if d.Image.DeletionTimestamp == nil {
 		d.describeHeldSlots()
 	}
@@ -66,23 +38,7 @@ func (d *decider) summarizeStatus() {
 	}
 
 	phase := d.computePhase()
-	shown := d.activity
-	switch {
-	case d.Image.DeletionTimestamp == nil && d.pendingPrune() != nil:
-		st.Phase = v1alpha1.PhasePrunePending
-		shown = statusReason{Reason: v1alpha1.ReasonUndoWindowOpen, Message: d.status.Prune.Message}
-		if phase == v1alpha1.PhaseFailed {
-			shown.Message += "; it has failed: " + d.activity.Message
-		} else {
-			shown.Message += refusal
-		}
-	case d.Image.DeletionTimestamp == nil:
-		st.Phase = phase
-	case st.Phase == v1alpha1.PhaseTerminating:
-		shown = statusReason{Reason: v1alpha1.ReasonReferenced, Message: "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
-	default:
-		shown = deleting
-	}
+	shown := d.showPhase(phase, deleting, refusal)
 	st.Reason, st.Message = shown.Reason, shown.Message
 	if shown.Reason == v1alpha1.ReasonReady {
 		st.Message += d.describeRetainedRevisions()
@@ -101,6 +57,61 @@ func (d *decider) summarizeStatus() {
 	stalled := phase == v1alpha1.PhaseFailed || d.activity.NeedsPerson || d.activity.Reason.NeedsUserAction()
 	d.setCondition(v1alpha1.ConditionStalled, stalled, shown)
 	d.setCondition(v1alpha1.ConditionReconciling, !stalled && (phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing || d.Image.DeletionTimestamp != nil), shown)
+}
+
+// describeDeletion says what the deletion of the image waits for.
+func (d *decider) describeDeletion() statusReason {
+	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
+	switch {
+	case d.Image.DeletionTimestamp == nil:
+	case d.status.TearDown:
+		// By the API server's clock: where it is ahead, the grace begins later, and is not skipped.
+		since := storedtime.Since(d.now, d.Image.DeletionTimestamp)
+		attempts := slices.AppendSeq(d.attemptsWithSlots(), maps.Keys(d.ObjectsByAttempt))
+		slices.Sort(attempts)
+		deleting.Message += d.describeLeftovers(since.Time, slices.Compact(attempts)...)
+	case d.imageMayBeCloned():
+		deleting.Message = "no VirtualMachine references it: its storage is deleted once no clone can find it by its DataSource any longer"
+	}
+	return deleting
+}
+
+// describeWait sets the message of an activity that has none of its own.
+func (d *decider) describeWait(deleting statusReason) {
+	switch d.activity.Reason {
+	case v1alpha1.ReasonWaitingForSlot:
+		d.activity.Message = "waits for a slot"
+		if position := d.status.QueuePosition; position != nil {
+			d.activity.Message = queuePositionMessage(*position)
+		}
+	case v1alpha1.ReasonWaitingForFleet:
+		d.activity.Message = "waits for the hub: the fleet-wide budget has no free slot (see kubectl describe syncledger)"
+	case v1alpha1.ReasonWaitingForSource:
+		d.activity.Message = "waits for its source: the fleet-wide budget grants no further import from there (see kubectl describe syncledger)"
+	case v1alpha1.ReasonNamespaceShare:
+		d.activity.Message = "waits for images of its own namespace, which has its share of the slots (namespaceShare of the policy); images of other namespaces go first"
+	case "": // torn down
+		d.activity = deleting
+	}
+}
+
+// showPhase sets the image's phase, and returns what its status shows beside it.
+func (d *decider) showPhase(phase v1alpha1.Phase, deleting statusReason, refusal string) statusReason {
+	switch {
+	case d.Image.DeletionTimestamp == nil && d.pendingPrune() != nil:
+		d.status.Phase = v1alpha1.PhasePrunePending
+		if phase == v1alpha1.PhaseFailed {
+			refusal = "; it has failed: " + d.activity.Message
+		}
+		return statusReason{Reason: v1alpha1.ReasonUndoWindowOpen, Message: d.status.Prune.Message + refusal}
+	case d.Image.DeletionTimestamp == nil:
+		d.status.Phase = phase
+		return d.activity
+	case d.status.Phase == v1alpha1.PhaseTerminating:
+		return statusReason{Reason: v1alpha1.ReasonReferenced, Message: "is to be deleted, and stays available while it is referenced by " + d.listHolders()}
+	default:
+		return deleting
+	}
 }
 
 // describeRefusals says which requests of this decision the API server has refused before; empty for

@@ -178,48 +178,7 @@ func (d *decider) serveRevision(rev *v1alpha1.RevisionStatus, objects *AttemptOb
 // awaitAdmission states what keeps the next attempt of the current revision from
 // starting.
 func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
-	if hasUsedUpRetries(rev, d.policy) {
-		rev.NotBefore = nil
-	}
-	switch {
-	case hasFailedPermanently(rev) && rev.Failure == nil: // not written by an agent
-		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, &d.Image.Spec))
-		return
-	case hasFailedPermanently(rev):
-		d.showFailure(rev)
-		return
-	case !hasAttemptLeft(d.status.LastAttempt):
-		d.failRevision(rev, v1alpha1.ReasonImportFailed, fmt.Sprintf("status.lastAttempt is %d, which no agent writes: delete the image and create it again", d.status.LastAttempt))
-		d.showFailure(rev)
-		return
-	// A restarted revision has no failure, and its NotBefore may be in the future by
-	// a clock that was set back. So may that of a failure, which then is in the future, too.
-	case rev.NotBefore != nil && rev.Failure != nil && d.Now.Before(rev.NotBefore.Time) && !rev.Failure.Time.After(d.Now):
-		d.requeueWithin(rev.NotBefore.Sub(d.Now))
-		d.setActivity(v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
-			max(1, rev.AttemptEnded-rev.AttemptsBefore), d.policy.RetryLimit+1, rev.Failure.Reason, rev.Failure.Message, rev.NotBefore.UTC().Format(time.RFC3339)))
-		return
-	// CDI recreates a lost claim for its DataVolume and downloads into it. No slot
-	// counts that download, so it has to end before a slot is given.
-	case rev.AttemptEnded > 0 && !d.hasSlot(rev.Revision) && d.ObjectsByAttempt[rev.AttemptEnded].CanDownload():
-		d.setActivity(v1alpha1.ReasonStorageLost, fmt.Sprintf("waits until the objects of attempt %d are deleted", rev.AttemptEnded))
-		return
-	case d.Blocker != nil:
-		d.requeueWithin(blockerRecheckInterval)
-		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
-		d.activity.NeedsPerson = d.Blocker.NeedsPerson
-		return
-	}
-	if d.Image.Status.Revision == d.targetRevision && d.Image.Status.ObservedGeneration == d.Image.Generation && waitsForAdmission(storedWaitReason(&d.Image.Status)) {
-		d.Preflight.Known = true // it was known when the image was stored as admissible
-	}
-	if _, probeable := PreflightURL(d.Image.Spec); probeable && d.policy.Preflight && !d.Preflight.Known {
-		d.decision.ProbeSource = true
-		if d.Preflight.Waiting {
-			d.setActivity(v1alpha1.ReasonChecking, "waits for its turn to ask the source whether it has the image: the agent asks others of its namespace or host first")
-			return
-		}
-		d.setActivity(v1alpha1.ReasonChecking, "asks the source whether it has the image")
+	if d.describeHoldUp(rev) || d.describePreflight() {
 		return
 	}
 	if d.Preflight.Size > 0 && d.Preflight.Size <= maxDownloadBytes {
@@ -243,6 +202,56 @@ func (d *decider) awaitAdmission(rev *v1alpha1.RevisionStatus) {
 	default:
 		d.setActivity(v1alpha1.ReasonWaitingForSlot, "")
 	}
+}
+
+// describeHoldUp states which failure, former attempt or missing object the next attempt waits for; false for none.
+func (d *decider) describeHoldUp(rev *v1alpha1.RevisionStatus) bool {
+	if hasUsedUpRetries(rev, d.policy) {
+		rev.NotBefore = nil
+	}
+	switch {
+	case hasFailedPermanently(rev) && rev.Failure == nil: // not written by an agent
+		d.setActivity(v1alpha1.ReasonImportFailed, "failed, and its status does not say why"+adviceFor(v1alpha1.ReasonImportFailed, &d.Image.Spec))
+	case hasFailedPermanently(rev):
+		d.showFailure(rev)
+	case !hasAttemptLeft(d.status.LastAttempt):
+		d.failRevision(rev, v1alpha1.ReasonImportFailed, fmt.Sprintf("status.lastAttempt is %d, which no agent writes: delete the image and create it again", d.status.LastAttempt))
+		d.showFailure(rev)
+	// A restarted revision has no failure, and its NotBefore may be in the future by
+	// a clock that was set back. So may that of a failure, which then is in the future, too.
+	case rev.NotBefore != nil && rev.Failure != nil && d.Now.Before(rev.NotBefore.Time) && !rev.Failure.Time.After(d.Now):
+		d.requeueWithin(rev.NotBefore.Sub(d.Now))
+		d.setActivity(v1alpha1.ReasonBackingOff, fmt.Sprintf("attempt %d of %d failed: %s: %s; the next starts after %s",
+			max(1, rev.AttemptEnded-rev.AttemptsBefore), d.policy.RetryLimit+1, rev.Failure.Reason, rev.Failure.Message, rev.NotBefore.UTC().Format(time.RFC3339)))
+	// CDI recreates a lost claim for its DataVolume and downloads into it. No slot
+	// counts that download, so it has to end before a slot is given.
+	case rev.AttemptEnded > 0 && !d.hasSlot(rev.Revision) && d.ObjectsByAttempt[rev.AttemptEnded].CanDownload():
+		d.setActivity(v1alpha1.ReasonStorageLost, fmt.Sprintf("waits until the objects of attempt %d are deleted", rev.AttemptEnded))
+	case d.Blocker != nil:
+		d.requeueWithin(blockerRecheckInterval)
+		d.setActivity(d.Blocker.Reason, d.Blocker.Message)
+		d.activity.NeedsPerson = d.Blocker.NeedsPerson
+	default:
+		return false
+	}
+	return true
+}
+
+// describePreflight states that the source is asked first; false where its answer is known, or not needed.
+func (d *decider) describePreflight() bool {
+	if d.Image.Status.Revision == d.targetRevision && d.Image.Status.ObservedGeneration == d.Image.Generation && waitsForAdmission(storedWaitReason(&d.Image.Status)) {
+		d.Preflight.Known = true // it was known when the image was stored as admissible
+	}
+	if _, probeable := PreflightURL(d.Image.Spec); probeable && d.policy.Preflight && !d.Preflight.Known {
+		d.decision.ProbeSource = true
+		message := "asks the source whether it has the image"
+		if d.Preflight.Waiting {
+			message = "waits for its turn to ask the source whether it has the image: the agent asks others of its namespace or host first"
+		}
+		d.setActivity(v1alpha1.ReasonChecking, message)
+		return true
+	}
+	return false
 }
 
 // awaitWindow states when the next window of the policy opens.

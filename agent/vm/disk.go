@@ -29,82 +29,78 @@ const cloneGracePeriod = 30 * time.Second
 // complete is never deleted here, whatever its source, and a data disk that may hold data is
 // neither deleted nor created again: the guest may have written to it.
 func (d *diskDecider) reconcile() {
-	name := d.objectName
 	d.volume = nil
 	if !d.isRoot() {
 		d.volume = d.previous // only the status may know that the disk was requested, or complete
 	}
+	p := d.pinned
 	switch {
-	case d.DataVolume == nil || d.ownsObject(d.DataVolume):
-	case d.isRemoved():
-		return
-	case d.DataVolume.Labels[v1alpha1.LabelMachineUID] == "":
-		d.setBlocker(nameTakenState("DataVolume", name))
-		d.requeueWithin(missingRecheckInterval)
-		return
+	case d.reportMadeDisk():
+	case d.deployIgnored() || d.isRemoved():
+		d.deleteIncompleteDisk()
+	case d.keepsPin:
+		d.blockOnImage(d.reasons.preparing, fmt.Sprintf("the source of %s changes: waiting up to a minute, because a request of the agent that ran before may still clone VMDiskImage %s/%s", d.title, p.Namespace, p.Name))
+	case !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil):
+		d.deleteIncompleteDisk()
+		d.blockOnImage(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.imageName))
 	default:
-		d.waitForLeftover("DataVolume", d.DataVolume, d.DataVolume)
-		return
+		d.makeDisk()
 	}
-	if d.hasFailedLater() { // first: only the status may know that the disk was cloned
+}
+
+// reportMadeDisk reports a disk that is complete, or may have been, and objects of its name that are not
+// its own; false where the disk may be made. The order of the cases counts.
+func (d *diskDecider) reportMadeDisk() bool {
+	switch dv := d.DataVolume; {
+	case dv != nil && !d.ownsObject(dv):
+		d.reportForeignDataVolume()
+	case d.hasFailedLater(): // first: only the status may know that the disk was cloned
 		d.reportFailedLater()
-		return
-	}
-	if d.Claim != nil && !d.ownsObject(d.Claim) {
+	case d.Claim != nil && !d.ownsObject(d.Claim):
 		if !d.isRemoved() {
-			d.waitForLeftover("PersistentVolumeClaim", d.Claim, d.DataVolume)
+			d.waitForLeftover("PersistentVolumeClaim", d.Claim, dv)
 		}
-		return
-	}
-	if d.losesClaim() {
+	case d.losesClaim():
 		d.reportClaimDeletion()
-		return
-	}
-	if d.checkClaim() {
-		return
-	}
-	if d.isComplete() {
+	case d.checkClaim():
+	case d.isComplete():
 		d.requested = true
 		d.volume = d.completeVolume()
 		d.recordClaim()
-		return
-	}
-	if d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM) { // the other claim is the disk
+	case d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM): // the other claim is the disk
 		d.requested = true
 		d.volume = d.completeVolume()
-		return
-	}
-	if !d.CDIServed && !d.deployIgnored() && !d.isRemoved() { // a disk that cannot be read is not lost
+	case !d.CDIServed && !d.deployIgnored() && !d.isRemoved(): // a disk that cannot be read is not lost
 		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
-		return
-	}
-	if d.holdsData() {
+	case d.holdsData():
 		d.reportLost()
-		return
-	}
-	if d.mayHoldData() && !d.isRemoved() && (d.DataVolume == nil || d.DataVolume.DeletionTimestamp != nil) {
+	case d.mayHoldData() && !d.isRemoved() && (dv == nil || dv.DeletionTimestamp != nil):
 		if !d.Live {
 			d.decision.NeedsLive = true
-			return
+			return true
 		}
 		d.volume = d.completeVolume()
 		d.reportLost()
-		return
+	default:
+		return false
 	}
-	if d.deployIgnored() || d.isRemoved() {
-		d.deleteIncompleteDisk()
-		return
+	return true
+}
+
+func (d *diskDecider) reportForeignDataVolume() {
+	switch dv := d.DataVolume; {
+	case d.isRemoved():
+	case dv.Labels[v1alpha1.LabelMachineUID] == "":
+		d.setBlocker(nameTakenState("DataVolume", d.objectName))
+		d.requeueWithin(missingRecheckInterval)
+	default:
+		d.waitForLeftover("DataVolume", dv, dv)
 	}
-	p := d.pinned
-	if d.keepsPin {
-		d.blockOnImage(d.reasons.preparing, fmt.Sprintf("the source of %s changes: waiting up to a minute, because a request of the agent that ran before may still clone VMDiskImage %s/%s", d.title, p.Namespace, p.Name))
-		return
-	}
-	if !d.isBlank() && !d.replaces && (p == nil || p.AcquiredAt == nil) {
-		d.deleteIncompleteDisk()
-		d.blockOnImage(v1alpha1.ReasonAcquiringImage, d.prefix()+fmt.Sprintf("VMDiskImage %s is ready; the machine is about to acquire it", d.imageName))
-		return
-	}
+}
+
+// makeDisk creates the disk, follows it until it is complete, and replaces what cannot become that.
+func (d *diskDecider) makeDisk() {
+	p, name := d.pinned, d.objectName
 	switch dv := d.DataVolume; {
 	case dv == nil && d.cannotBeBuilt():
 	case dv == nil && d.isRoot() && d.startMismatch() != "":

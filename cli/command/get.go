@@ -87,29 +87,15 @@ func (e *environment) getClusters(ctx context.Context, f *getFlags) (render.View
 
 // eachMember calls do for the MemberClusters that a selector selects.
 func (e *environment) eachMember(ctx context.Context, selector string, do func(*v1alpha1.MemberCluster)) error {
-	selected, err := connect.ParseSelector(selector)
-	if err != nil {
-		return err
-	}
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return err
 	}
-	var members v1alpha1.MemberClusterList
-	return hub.EachPage(ctx, &members, func() error {
-		for i := range members.Items {
-			do(&members.Items[i])
-		}
-		return nil
-	}, selected)
+	return hub.EachMember(ctx, selector, do)
 }
 
 func (e *environment) getRollouts(ctx context.Context, f *getFlags) (render.View, []string, error) {
 	rows, err := list.NewRollouts(e.now(), f.Query)
-	if err != nil {
-		return nil, nil, err
-	}
-	selected, err := connect.ParseSelector(f.selector)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -118,12 +104,12 @@ func (e *environment) getRollouts(ctx context.Context, f *getFlags) (render.View
 		return nil, nil, err
 	}
 	var images v1alpha1.FleetDiskImageList
-	err = hub.EachPage(ctx, &images, func() error {
+	err = hub.EachSelected(ctx, f.selector, "rollout", &images, func() error {
 		for i := range images.Items {
 			rows.Add(list.NewRollout(&images.Items[i]))
 		}
 		return nil
-	}, selected)
+	})
 	rows.Finish()
 	return rows, rows.Missing(), err
 }
@@ -251,7 +237,7 @@ func (e *environment) getLiveImages(ctx context.Context, f *getFlags) (render.Vi
 		return nil, nil, err
 	}
 	var images v1alpha1.VMDiskImageList
-	err = e.eachOfMember(ctx, f, &images, func() error {
+	err = e.eachOfMember(ctx, f, "image", &images, func() error {
 		for i := range images.Items {
 			rows.Add(list.NewLiveImage(e.cluster, &images.Items[i]))
 		}
@@ -270,7 +256,7 @@ func (e *environment) getMachines(ctx context.Context, f *getFlags) (render.View
 		return nil, nil, err
 	}
 	var machines v1alpha1.VirtualMachineList
-	err = e.eachOfMember(ctx, f, &machines, func() error {
+	err = e.eachOfMember(ctx, f, "machine", &machines, func() error {
 		for i := range machines.Items {
 			rows.Add(list.NewMachine(e.cluster, &machines.Items[i]))
 		}
@@ -281,18 +267,14 @@ func (e *environment) getMachines(ctx context.Context, f *getFlags) (render.View
 }
 
 // eachOfMember reads objects of a member, page by page.
-func (e *environment) eachOfMember(ctx context.Context, f *getFlags, page client.ObjectList, do func() error) error {
-	selected, err := connect.ParseSelector(f.selector)
-	if err != nil {
-		return err
-	}
+func (e *environment) eachOfMember(ctx context.Context, f *getFlags, noun string, page client.ObjectList, do func() error) error {
 	member, err := e.ConnectMember(e.cluster)
 	if err != nil {
 		return err
 	}
-	options := []client.ListOption{selected}
+	var options []client.ListOption
 	if !f.allNamespaces {
 		options = append(options, client.InNamespace(member.Namespace))
 	}
-	return member.EachPage(ctx, page, do, options...)
+	return member.EachSelected(ctx, f.selector, noun, page, do, options...)
 }

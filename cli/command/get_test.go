@@ -77,6 +77,17 @@ func TestOutputsForScripts(t *testing.T) {
 	}
 }
 
+// A selector that selects nothing is mistyped, in lists as in all commands.
+func TestGetRefusesASelectorOfNothing(t *testing.T) {
+	serveMembers(t)
+	for _, line := range []string{"get clusters -l region=nordisc", "get images --failing -l region=nordisc", "status -l region=nordisc"} {
+		errOut := &bytes.Buffer{}
+		code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3")
+		assert.Equal(t, exit.Unanswered, code, line)
+		assert.Equal(t, "error: -l region=nordisc: selects no cluster of the fleet\n", errOut.String(), line)
+	}
+}
+
 // An image that has not failed is in no list of those that have: it is not one that does not exist.
 func TestGetFailedImages(t *testing.T) {
 	lab := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}

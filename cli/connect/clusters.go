@@ -248,21 +248,39 @@ func ParseSelector(text string) (client.MatchingLabelsSelector, error) {
 	return client.MatchingLabelsSelector{Selector: selector}, nil
 }
 
-// ListMembers lists the MemberClusters that -l selects; empty selects all. A selector that selects none
-// is an error: what is said of the fleet would be said of no cluster.
-func (c *Cluster) ListMembers(ctx context.Context, selector string) ([]v1alpha1.MemberCluster, error) {
+// EachSelected is EachPage of the objects that -l selects; empty selects all. A selector that selects none is
+// an error: what is said of the fleet would be said of nothing. noun is what it selects.
+func (c *Cluster) EachSelected(ctx context.Context, selector, noun string, list client.ObjectList, do func() error, options ...client.ListOption) error {
 	selected, err := ParseSelector(selector)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	found := false
+	err = c.EachPage(ctx, list, func() error {
+		found = found || meta.LenList(list) > 0
+		return do()
+	}, append(slices.Clip(options), selected)...)
+	if err == nil && !found && selector != "" {
+		return fmt.Errorf("-l %s: selects no %s", selector, noun)
+	}
+	return err
+}
+
+// EachMember calls do for the MemberClusters that -l selects.
+func (c *Cluster) EachMember(ctx context.Context, selector string, do func(*v1alpha1.MemberCluster)) error {
 	var members v1alpha1.MemberClusterList
-	if err := c.List(ctx, &members, selected); err != nil {
-		return nil, err
-	}
-	if len(members.Items) == 0 && selector != "" {
-		return nil, fmt.Errorf("-l %s: selects no cluster of the fleet", selector)
-	}
-	return members.Items, nil
+	return c.EachSelected(ctx, selector, "cluster of the fleet", &members, func() error {
+		for i := range members.Items {
+			do(&members.Items[i])
+		}
+		return nil
+	})
+}
+
+// ListMembers lists the MemberClusters that -l selects.
+func (c *Cluster) ListMembers(ctx context.Context, selector string) (all []v1alpha1.MemberCluster, err error) {
+	err = c.EachMember(ctx, selector, func(m *v1alpha1.MemberCluster) { all = append(all, *m) })
+	return all, err
 }
 
 // ParseLabelSelector parses -l for a field of a spec; empty selects all.

@@ -88,6 +88,15 @@ func TestGetRefusesASelectorOfNothing(t *testing.T) {
 	}
 }
 
+func TestNegativeNumbersAreRefused(t *testing.T) {
+	serveMembers(t)
+	for line, want := range map[string]string{"get clusters --limit -1": "--limit -1", "tree rollout ubuntu --depth -1": "--depth -1"} {
+		errOut := &bytes.Buffer{}
+		assert.Equal(t, exit.Unanswered, Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3"))
+		assert.Equal(t, "error: "+want+": must be 0, for all, or more\n", errOut.String())
+	}
+}
+
 // An image that has not failed is in no list of those that have: it is not one that does not exist.
 func TestGetFailedImages(t *testing.T) {
 	lab := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "lab"}}

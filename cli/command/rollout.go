@@ -40,12 +40,8 @@ func (e *environment) pollRollout(hub *connect.Cluster, name string) pollFunc {
 		if want == (rollout.Want{}) {
 			want = rollout.WantOf(img)
 		}
-		verdict := rollout.JudgeWait(img, want, rollout.Goal{Kind: rollout.GoalReady}, nil, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
-		code := verdict.Code
-		if !verdict.End {
-			code = exit.NotYet
-		}
-		return watchState{view: rollout.NewProgress(img, e.now()), code: code, end: verdict.End}, nil
+		code, ended := rollout.ExitCodeOf(img, want, rollout.WaitOptions{UntilHold: e.untilHold, AllowUnknown: e.allowUnknown})
+		return watchState{view: rollout.NewProgress(img, e.now()), code: code, end: ended}, nil
 	}
 }
 

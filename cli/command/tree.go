@@ -23,6 +23,7 @@ import (
 
 func (e *environment) newTreeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "tree", Short: "Show an image, a machine or a rollout with what belongs to it", Args: cobra.NoArgs}
+	const exitCodes = "Exit codes are those of rollout status: 0 it is done; 1 it failed; 3 it goes on; 4 it waits for a person; 5 it is unknown."
 	depth, all := 0, false
 	cmd.PersistentFlags().IntVar(&depth, "depth", 0, "levels to show; 0 shows all")
 	cmd.PersistentFlags().BoolVar(&all, "all", false, "each by itself, also those that are alike")
@@ -67,9 +68,12 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			return tree.NewMachine(s), unread, nil
 		}},
 	} {
-		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
+		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Long: of.short + ".\n\n" + exitCodes, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
+			if depth < 0 {
+				return fmt.Errorf("--depth %d: must be 0, for all, or more", depth)
+			}
 			return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) {
 				root, unread, err := of.gather(ctx, args[0])
 				if err != nil {

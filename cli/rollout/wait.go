@@ -106,6 +106,15 @@ type Verdict struct {
 	Message string
 }
 
+// ExitCodeOf returns what commands end with that show a rollout as it is now.
+func ExitCodeOf(img *v1alpha1.FleetDiskImage, want Want, o WaitOptions) (code exit.Code, ended bool) {
+	v := JudgeWait(img, want, Goal{Kind: GoalReady}, nil, o)
+	if !v.End {
+		v.Code = exit.NotYet
+	}
+	return v.Code, v.End
+}
+
 // JudgeWait decides whether a wait ends. A status about an earlier spec decides nothing: a
 // pipeline publishes, then waits. A wait for a version that was replaced or taken back has failed.
 func JudgeWait(img *v1alpha1.FleetDiskImage, want Want, goal Goal, in *InCluster, o WaitOptions) Verdict {

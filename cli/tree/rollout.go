@@ -39,6 +39,8 @@ func NewRollout(s RolloutSnapshot) *Node {
 		root.State, root.Words = Waiting, "new"
 		return root
 	}
+	code, _ := rollout.ExitCodeOf(s.Image, rollout.WantOf(s.Image), rollout.WaitOptions{})
+	root.code = &code
 	root.State, root.Words = rolloutState(s.Image), rolloutWords(s.Image)
 	if root.State == Failed || root.State == Attention {
 		root.Message = st.Message

@@ -54,6 +54,9 @@ type Node struct {
 	// Since is when it became so.
 	Since    *metav1.Time `json:"since,omitempty"`
 	Children []*Node      `json:"children,omitempty"`
+
+	// code, where the state does not say it all.
+	code *exit.Code
 }
 
 // Tree is the answer of kubectl ot tree.
@@ -82,10 +85,14 @@ func (n *Node) add(children ...*Node) {
 	}
 }
 
-// ExitCode follows the root: 0 it is as it should be, 1 it failed, 4 a person is waited for,
-// 5 it is unknown. One that runs or waits is as it should be.
+// ExitCode follows the root.
 func (t *Tree) ExitCode() exit.Code {
+	if t.Root.code != nil {
+		return *t.Root.code
+	}
 	switch t.Root.State {
+	case Running, Waiting:
+		return exit.NotYet
 	case Failed:
 		return exit.No
 	case Attention:

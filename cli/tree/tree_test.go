@@ -60,7 +60,7 @@ func TestRollout(t *testing.T) {
 	}}
 	view := tree.New(now, tree.NewRollout(s), "", 0)
 	rendertest.Golden(t, "rollout", now, view)
-	assert.Equal(t, exit.Yes, view.ExitCode())
+	assert.Equal(t, exit.NotYet, view.ExitCode())
 	s.All = true
 	rendertest.Golden(t, "rollout-all", now, tree.New(now, tree.NewRollout(s), "", 2))
 	s.Clusters = nil
@@ -72,7 +72,9 @@ func TestExitCodes(t *testing.T) {
 		status   v1alpha1.FleetDiskImageStatus
 		wantCode exit.Code
 	}{
-		"new":               {},
+		"new":               {wantCode: exit.NotYet},
+		"in progress":       {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing}, wantCode: exit.NotYet},
+		"offline":           {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonOfflineClusters}, wantCode: exit.Unknown},
 		"done":              {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutSucceeded}},
 		"failed":            {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutFailed}, wantCode: exit.No},
 		"awaiting approval": {status: v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval}, wantCode: exit.Held},

@@ -49,6 +49,7 @@ type Rollout struct {
 	Command    string                    `json:"command,omitempty"`
 
 	awaitsApproval bool
+	code           exit.Code
 	now            time.Time
 }
 
@@ -72,6 +73,7 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 		Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, Phase: st.Phase, Reason: st.Reason, Message: st.Message,
 		Clusters: st.Clusters, Waves: []Wave{}, ExpectedAt: st.ExpectedAt, NoEstimate: st.ExpectedReason, Failing: st.Failing, Blocked: st.Blocked, now: s.Now,
 	}
+	w.code, _ = rollout.ExitCodeOf(img, rollout.WantOf(img), rollout.WaitOptions{})
 	if st.ObservedGeneration != img.Generation {
 		w.Verdict, w.Phase, w.Reason, w.Message = Waits, "", "", "the hub has not seen the last change yet"
 		w.ExpectedAt, w.NoEstimate = nil, ""
@@ -108,8 +110,8 @@ func NewRollout(s RolloutSnapshot) *Rollout {
 	return w
 }
 
-// ExitCode of the answer.
-func (w *Rollout) ExitCode() exit.Code { return exitCodeOf(w.Verdict) }
+// ExitCode is that of rollout status.
+func (w *Rollout) ExitCode() exit.Code { return w.code }
 
 // Summary is the answer in one line.
 func (w *Rollout) Summary() string { return w.Name + " " + w.Version + ": " + w.verdictText() }

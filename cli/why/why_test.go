@@ -264,6 +264,8 @@ func TestRollout(t *testing.T) {
 	assert.Equal(t, exit.Yes, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode())
 	img.Status.Phase = v1alpha1.RolloutFailed
 	assert.Equal(t, exit.No, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode())
+	img.Status.Phase, img.Status.Reason = v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters
+	assert.Equal(t, exit.Unknown, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode(), "as rollout status")
 	img.Generation++
 	assert.Equal(t, exit.NotYet, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode(), "the status is about the former spec")
 }

@@ -35,6 +35,7 @@ func TestTree(t *testing.T) {
 	assert.Contains(t, result.Out, "referenced by nothing")
 
 	shared.Members[bergen].CreateMachine(t, name, image)
+	shared.run(t, 0, "why", "machine", name, "--cluster", bergen, "--live", "-w", "--timeout", "2m")
 	result = shared.run(t, 0, "tree", "machine", name, "--cluster", bergen, "--live")
 	assert.Contains(t, result.Out, "VMDiskImage default/"+image)
 

@@ -33,10 +33,12 @@ func IsConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, ErrChanged)
 }
 
-// Earliest returns the shorter of two requeue delays, where 0 means none.
-func Earliest(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
+// Earliest returns the shortest of requeue delays, where 0 means none.
+func Earliest(delays ...time.Duration) (earliest time.Duration) {
+	for _, delay := range delays {
+		if earliest == 0 || delay > 0 && delay < earliest {
+			earliest = delay
+		}
 	}
-	return a
+	return earliest
 }

@@ -163,7 +163,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		decision := ledger.Decide(view)
 		leftovers, recheckAfter := view.FindLeftovers(decision.Slots)
 		held, recheckHeldAfter := view.FindHeld(decision.Slots)
-		recheckAfter = trigger.Earliest(recheckAfter, recheckHeldAfter)
 		err = r.writeLedger(ctx, syncLedger, policyState, limits, decision, leftovers, held)
 		if errors.Is(err, errLimitsChanged) {
 			continue
@@ -179,17 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 		if !needsAnotherStep(view, decision) {
-			requeueAfter = trigger.Earliest(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits)), r.untilNextEdge(policyState.Window))
-			requeueAfter = trigger.Earliest(requeueAfter, recheckAfter)
-			requeueAfter = trigger.Earliest(requeueAfter, trigger.Earliest(r.creations.RequeueAfter, r.deletions.RequeueAfter))
-			failed := errors.Join(r.creations.Err, r.deletions.Err)
-			if failed == nil {
-				return ctrl.Result{RequeueAfter: requeueAfter}, nil
-			}
-			if requeueAfter > 0 {
-				r.triggers.EnqueueAfter(r.request(), requeueAfter) // the backoff of the error may be longer
-			}
-			return ctrl.Result{}, failed
+			return r.endReconcile(trigger.Earliest(requeueAfter, r.untilGrantExpiry(limits), r.untilNextEdge(policyState.Window), recheckAfter, recheckHeldAfter))
 		}
 		// The response to the write is the ledger that the next step starts from: waiting
 		// for its event would leave the slot idle.
@@ -199,6 +188,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			})
 		})
 	}
+}
+
+// endReconcile fails where DataVolumes could not be created or deleted.
+func (r *Reconciler) endReconcile(requeueAfter time.Duration) (ctrl.Result, error) {
+	requeueAfter = trigger.Earliest(requeueAfter, r.creations.RequeueAfter, r.deletions.RequeueAfter)
+	failed := errors.Join(r.creations.Err, r.deletions.Err)
+	if failed == nil {
+		return ctrl.Result{RequeueAfter: requeueAfter}, nil
+	}
+	if requeueAfter > 0 {
+		r.triggers.EnqueueAfter(r.request(), requeueAfter) // the backoff of the error may be longer
+	}
+	return ctrl.Result{}, failed
 }
 
 // needsAnotherStep: a slot was marked as ended and can be freed, or was freed and can go to

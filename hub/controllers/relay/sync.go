@@ -60,7 +60,7 @@ func (r *Reconciler) syncMailbox(ctx context.Context, member *v1alpha1.MemberClu
 	}
 	retryDelay, err := s.state.failures.Result(s.upErr, s.downErr, r.Metrics.CountSyncError)
 	now := time.Now()
-	return trigger.Earliest(retryDelay, trigger.Earliest(s.state.uploads.wait(now), s.state.downloads.wait(now))), err
+	return trigger.Earliest(retryDelay, s.state.uploads.wait(now), s.state.downloads.wait(now)), err
 }
 
 // gatherSync returns a sync that has not begun to copy.

@@ -73,7 +73,7 @@ func (r *Reconciler) reconcile(ctx context.Context, img *v1alpha1.FleetDiskImage
 	if err != nil {
 		return 0, err
 	}
-	return trigger.Earliest(trigger.Earliest(d.RequeueAfter, d.EstimateAfter), wait), nil
+	return trigger.Earliest(d.RequeueAfter, d.EstimateAfter, wait), nil
 }
 
 // needsFinalizer reports whether a FleetDiskImage stays until its images are deleted.

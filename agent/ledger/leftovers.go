@@ -33,8 +33,8 @@ func (v View) FindHeld(slots []v1alpha1.Slot) (held []string, recheckAfter time.
 	return held, recheckAfter
 }
 
-// FindLeftovers names the DataVolumes that keep slots from images although no image needs them: those in
-// decided slots whose image is gone, of which something is left, and strays that stay. No image says so.
+// FindLeftovers names the DataVolumes that keep slots from images although no image needs them: decided
+// slots of deleted images that still have objects, and strays that stay. No image's status reports them.
 // recheckAfter is when another one may be a leftover; 0 for never.
 func (v View) FindLeftovers(slots []v1alpha1.Slot) (leftovers []string, recheckAfter time.Duration) {
 	listed := map[string]bool{}

@@ -103,7 +103,7 @@ func TestClaimsOfDeletedDataVolumesAreNotAdopted(t *testing.T) {
 			assert.Empty(t, d.Adopt)
 			assert.Nil(t, d.ApplyKubeVirtVM, "it does not boot")
 			w.requireState(v1alpha1.MachineProvisioning, v1alpha1.ReasonCloningRootDisk)
-			w.Claim.OwnerReferences = nil // as where its DataVolume was deleted without it
+			w.Claim.OwnerReferences = nil // for example when its DataVolume was deleted without it
 			assert.Len(t, w.reconcile().Adopt, 1)
 			w.Claim = nil
 			assert.NotEmpty(t, w.reconcile().CreateDisks, "another one is cloned")

@@ -152,7 +152,7 @@ func (d *diskDecider) isComplete() bool {
 func (d *decider) ownsObject(o metav1.Object) bool { return kubevirt.IsMadeFor(o, d.VM) }
 
 // adoptChildren makes the machine the owner of each object that was made for it and has lost
-// its owner, as by a restored backup, or never had it, as where a person has given it the
+// its owner, as by a restored backup, or never had it, for example when a person has given it the
 // machine's label. Without an owner it would remain when the machine is deleted.
 func (d *decider) adoptChildren() {
 	adopt := func(kind schema.GroupVersionKind, o, disk metav1.Object) {

@@ -43,8 +43,8 @@ func (r *Reconciler) recordEvents(img *v1alpha1.VMDiskImage, before *v1alpha1.VM
 	}
 }
 
-// isOrdinaryStep reports whether every image takes a step, of which the conditions say all, with
-// their times. An event for each would cost as many requests as the import itself; the one at its
+// isOrdinaryStep reports whether every image takes a step, which the conditions describe with its
+// time. An event for each would cost as many requests as the import itself; the one at its
 // end says how long it took.
 func isOrdinaryStep(reason v1alpha1.Reason) bool {
 	return reason == v1alpha1.ReasonWaitingForSlot || reason == v1alpha1.ReasonImporting || reason == v1alpha1.ReasonReady

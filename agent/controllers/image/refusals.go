@@ -151,7 +151,7 @@ func joinRefusals(children []*childError) error {
 
 // recordChildRefusal remembers why a request for an object of an image is refused, which its status
 // shows, until all such requests of a decision go through (apply), or nothing fails. A conflict is
-// shown once it lasts, as where a webhook denies with its code, or somebody writes the object as
+// shown once it lasts, for example when a webhook denies with 409, or somebody writes the object as
 // often as the agent. What may pass by itself, as a timeout, is shown once it has lasted for refusalHold.
 func (r *Reconciler) recordChildRefusal(img *v1alpha1.VMDiskImage, err error, conflictLasts bool) {
 	if err == nil {

@@ -48,8 +48,7 @@ const (
 	// admissionRetryDelay is the wait before a DataVolume that the admission policy has
 	// refused is created again: the policy reads the ledger from a cache.
 	admissionRetryDelay = 15 * time.Millisecond
-	// maxClaimRetryDelay is the longest wait before a slot is read again of which only claims of CDI's
-	// own are left.
+	// maxClaimRetryDelay is the longest wait before rereading a slot whose only leftovers are claims made by CDI.
 	maxClaimRetryDelay = 10 * time.Second
 )
 

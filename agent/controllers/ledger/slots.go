@@ -58,8 +58,8 @@ func (r *Reconciler) readSlotsLive(ctx context.Context, slots []v1alpha1.Slot, f
 	return nil
 }
 
-// claimRetryDelay returns when a slot is read again of which only claims of CDI's own are left. It grows
-// with the wait: a finalizer, or a claim that a person has labelled, may keep them for good.
+// claimRetryDelay is the wait before rereading a slot whose only leftovers are claims made by CDI. It grows
+// with the time passed: a finalizer, or a claim that a person has labelled, may keep them for good.
 func (r *Reconciler) claimRetryDelay(key string) time.Duration {
 	since, known := r.claimsSince[key]
 	if !known {

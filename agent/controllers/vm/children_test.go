@@ -24,7 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// A refused adoption recurs, as where the agent may not change owners.
+// A refused adoption recurs, for example when the agent may not change owners.
 func TestRefusedAdoptionKeepsNothingFromBeingDone(t *testing.T) {
 	obj := apitest.VirtualMachine("ns", "vm").Obj()
 	adopted := func(name string) vm.AdoptTarget {

@@ -70,6 +70,14 @@ func (b *contentBudget) boundMap(v reflect.Value) {
 		v.SetZero() // a map never gives memory back
 		return
 	}
+	if texts, isText := v.Interface().(map[string]string); isText { // by reflection, each key is an allocation
+		for key, value := range texts {
+			if b.left -= entryBytes + len(key) + len(value); b.left < 0 {
+				delete(texts, key)
+			}
+		}
+		return
+	}
 	for _, key := range v.MapKeys() {
 		value := v.MapIndex(key)
 		size := entryBytes

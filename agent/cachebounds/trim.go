@@ -24,6 +24,8 @@ const (
 	maxListedNames = 64 << 10
 	// maxKeysOfRestore is more than KubeVirt sets.
 	maxKeysOfRestore = 4
+	// maxTrimmedKeys is how many keys are removed from a map in its place: a map never gives memory back.
+	maxTrimmedKeys = 64
 )
 
 // MaxFinalizers bounds the finalizers of an object in a cache, beside those that decisions read. Invariant: a
@@ -60,6 +62,18 @@ var keys = []string{
 
 // keysOfLists are those whose values are lists of names.
 var keysOfLists = []string{v1alpha1.AnnotationOverlaid, v1alpha1.AnnotationIgnoreOrphanedDisks, v1alpha1.AnnotationMigratedVolumes}
+
+// valueLimits bound the values of keys. Trim is called for each event: it looks up the few keys of an object.
+var valueLimits = func() map[string]int {
+	limits := map[string]int{restoreUID: maxValueBytes}
+	for _, key := range keys {
+		limits[key] = maxValueBytes
+	}
+	for _, key := range keysOfLists {
+		limits[key] = maxListedNames
+	}
+	return limits
+}()
 
 // restorePrefix is of keys that say by their presence that KubeVirt restored an object. One has a value
 // that is read.
@@ -142,31 +156,26 @@ func trimMetadata(o metav1.Object) {
 }
 
 func trimKeys(all map[string]string) map[string]string {
-	var kept map[string]string
-	keep := func(key, value string, limit int) {
-		if kept == nil {
-			kept = map[string]string{}
-		}
-		kept[key] = cut(value, limit)
-	}
-	for _, key := range keys {
-		if value, isSet := all[key]; isSet {
-			limit := maxValueBytes
-			if slices.Contains(keysOfLists, key) {
-				limit = maxListedNames
-			}
-			keep(key, value, limit)
-		}
-	}
-	if value, isSet := all[restoreUID]; isSet {
-		keep(restoreUID, value, maxValueBytes)
+	kept := all
+	if len(all) > maxTrimmedKeys {
+		kept = map[string]string{}
 	}
 	restored := 0
-	for key := range all {
-		if strings.HasPrefix(key, restorePrefix) && key != restoreUID && restored < maxKeysOfRestore {
-			keep(key, "", maxValueBytes)
+	for key, value := range all {
+		limit, isRead := valueLimits[key]
+		if !isRead && restored < maxKeysOfRestore && strings.HasPrefix(key, restorePrefix) {
 			restored++
+			isRead = true
 		}
+		switch {
+		case !isRead:
+			delete(kept, key)
+		case len(value) > limit || len(all) > maxTrimmedKeys:
+			kept[key] = cut(value, limit)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
 	}
 	return kept
 }

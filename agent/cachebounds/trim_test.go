@@ -155,3 +155,24 @@ func TestVolumesThatNameSecretsAreKept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{secret}}}, trimmed)
 }
+
+func TestTrimKeys(t *testing.T) {
+	long := strings.Repeat("x", 2*maxListedNames)
+	for name, others := range map[string]int{"few keys": 1, "many keys": 2 * maxTrimmedKeys} {
+		t.Run(name, func(t *testing.T) {
+			all := map[string]string{
+				v1alpha1.LabelImageUID: "uid", v1alpha1.AnnotationRequestedStorage: long, v1alpha1.AnnotationOverlaid: long,
+				restoreUID: "restore", "restore.kubevirt.io/name": long,
+			}
+			for i := range others {
+				all["a"+strconv.Itoa(i)] = long
+			}
+			assert.Equal(t, map[string]string{
+				v1alpha1.LabelImageUID: "uid", v1alpha1.AnnotationRequestedStorage: long[:maxValueBytes], v1alpha1.AnnotationOverlaid: long[:maxListedNames],
+				restoreUID: "restore", "restore.kubevirt.io/name": "",
+			}, trimKeys(all))
+		})
+	}
+	assert.Nil(t, trimKeys(map[string]string{"a": "b"}))
+	assert.Nil(t, trimKeys(nil))
+}

@@ -3,7 +3,6 @@ package admissionpolicy
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,14 +99,10 @@ func (r oneDownloadReader) findRestartableImporter(ctx context.Context, state *O
 		return fmt.Errorf("listing importer Pods: %w", err)
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && !pulledByNode(pod) {
+		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && pod.Spec.RestartPolicy != corev1.RestartPolicyNever && !importcause.PullsOnNode(pod) {
 			state.RestartableImporter = pod.Namespace + "/" + pod.Name
 			return nil
 		}
 	}
 	return nil
-}
-
-func pulledByNode(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == importcause.DiskContainer })
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
@@ -84,10 +83,10 @@ func DetectFailure(o *AttemptObjects) (v1alpha1.Failure, bool) {
 	// Of a pull by the kubelet, the Pod says which container's it is, whether anything was asked, and
 	// whether the importer restarts after it.
 	kubeletPulls := running.Reason == cdiReasonPullFailed && strings.HasPrefix(running.Message, kubeletPullText) ||
-		pulledByNode(dv) && diskTimeout.MatchString(running.Message)
+		importcause.IsPulledByNode(dv) && diskTimeout.MatchString(running.Message)
 	stopped := running.Status == corev1.ConditionFalse && !kubeletPulls &&
 		slices.Contains([]string{cdiReasonError, cdiReasonPullFailed, cdiReasonOOMKilled}, running.Reason)
-	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 && !pulledByNode(dv) || stopped {
+	if dv.Status.Phase == cdiv1.Failed || dv.Status.RestartCount > 0 && !importcause.IsPulledByNode(dv) || stopped {
 		return classifyFailure(running.Message), true
 	}
 	return v1alpha1.Failure{}, false
@@ -121,11 +120,6 @@ func awaitsDisk(pod *corev1.Pod, t *corev1.ContainerStateTerminated) bool {
 		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 			return c.Name == importcause.DiskContainer && c.State.Running != nil && !t.StartedAt.Before(&c.State.Running.StartedAt)
 		})
-}
-
-// pulledByNode reports whether the kubelet pulls the disk. A restart of its importer downloads nothing.
-func pulledByNode(dv *cdiv1.DataVolume) bool {
-	return dv.Spec.Source != nil && dv.Spec.Source.Registry != nil && ptr.Deref(dv.Spec.Source.Registry.PullMethod, "") == cdiv1.RegistryPullNode
 }
 
 // detectPodFailure reads the status of an importer Pod, which shows a failure

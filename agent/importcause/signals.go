@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -88,6 +89,17 @@ const (
 	// DiskContainer has the disk as its image, with pullMethod node: the kubelet pulls it.
 	DiskContainer = "server"
 )
+
+// IsPulledByNode reports whether the kubelet pulls the disk, by what CDI is asked for. A restart of its importer
+// downloads nothing.
+func IsPulledByNode(dv *cdiv1.DataVolume) bool {
+	return dv.Spec.Source != nil && dv.Spec.Source.Registry != nil && ptr.Deref(dv.Spec.Source.Registry.PullMethod, "") == cdiv1.RegistryPullNode
+}
+
+// PullsOnNode is IsPulledByNode by what CDI makes of it.
+func PullsOnNode(importer *corev1.Pod) bool {
+	return slices.ContainsFunc(importer.Spec.Containers, func(c corev1.Container) bool { return c.Name == DiskContainer })
+}
 
 // CDIContainers returns the statuses of CDI's own containers of an importer Pod. Those that a
 // webhook has added restart and end without the import.

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/apitest/mailboxtest"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -26,9 +26,9 @@ import (
 const concurrencyTimeout = 3 * time.Minute
 
 // newCachedReader starts a cache of one end of the mailbox, as hubs do.
-func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namespace string) client.Reader {
+func newCachedReader(ctx context.Context, t *testing.T, namespace string) client.Reader {
 	t.Helper()
-	c, err := cache.New(cfg, cache.Options{Scheme: relayScheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
+	c, err := cache.New(plane.Config(), cache.Options{Scheme: server.Scheme(), DefaultNamespaces: map[string]cache.Config{namespace: {}}})
 	require.NoError(t, err)
 	for _, object := range []client.Object{&v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}, &v1alpha1.ClusterReport{}} {
 		_, err := c.GetInformer(ctx, object)
@@ -40,7 +40,7 @@ func newCachedReader(ctx context.Context, t *testing.T, cfg *rest.Config, namesp
 }
 
 // watchVersions fails the test when an object's version falls.
-func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
+func watchVersions(ctx context.Context, b *mailboxtest.Mailbox, c client.WithWatch, namespace string, list client.ObjectList, version func(client.Object) int64) (seen func() int) {
 	b.Helper()
 	var count atomic.Int32
 	newest := map[string]int64{}
@@ -64,20 +64,20 @@ func (b *mailboxEnd) watchVersions(ctx context.Context, c client.WithWatch, name
 // plan and report change. They write nothing older over newer, and each write conflicts
 // with the other relay at most once.
 func TestTwoRelaysAtOnce(t *testing.T) {
-	b := newMailbox(t)
+	b := mailboxtest.New(t, server, server)
 	ctx, cancel := context.WithTimeout(t.Context(), concurrencyTimeout)
 	defer cancel()
-	a := newReportWriter(b)
-	a.writeRoot()
-	b.writePlan(1, 1, "1", "1")
+	a := mailboxtest.NewReportWriter(b)
+	a.WriteRoot()
+	b.WritePlan(1, 1, "1", "1")
 	var relays []mailbox.Relay
 	for range 2 {
-		r := b.newRelay()
-		r.Hub.Cached, r.Member.Cached = newCachedReader(ctx, t, hubConfig, b.hubNamespace), newCachedReader(ctx, t, memberConfig, b.agentNamespace)
+		r := b.NewRelay()
+		r.Hub.Cached, r.Member.Cached = newCachedReader(ctx, t, b.HubNamespace), newCachedReader(ctx, t, b.AgentNamespace)
 		relays = append(relays, r)
 	}
-	reports := b.watchVersions(ctx, hubClient, b.hubNamespace, &v1alpha1.ClusterReportList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterReport).Sequence })
-	copies := b.watchVersions(ctx, memberClient, b.agentNamespace, &v1alpha1.ClusterPlanList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterPlan).Spec.Sequence })
+	reports := watchVersions(ctx, b, b.Hub, b.HubNamespace, &v1alpha1.ClusterReportList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterReport).Sequence })
+	copies := watchVersions(ctx, b, b.Member, b.AgentNamespace, &v1alpha1.ClusterPlanList{}, func(o client.Object) int64 { return o.(*v1alpha1.ClusterPlan).Spec.Sequence })
 
 	stop := make(chan struct{})
 	var running sync.WaitGroup
@@ -90,7 +90,7 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				up, err := r.SyncUp(ctx, cluster)
+				up, err := r.SyncUp(ctx, mailboxtest.Cluster)
 				carried.Add(int32(up.Written))
 				down, downErr := r.SyncDown(ctx)
 				carried.Add(int32(len(down.Written)))
@@ -108,19 +108,19 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 	}
 	const changes = 60
 	for n := range changes {
-		a.writePage(fmt.Sprintf("page-%03b", n%5), fmt.Sprint(n))
-		a.writeRoot()
+		a.WritePage(fmt.Sprintf("page-%03b", n%5), fmt.Sprint(n))
+		a.WriteRoot()
 		if n%10 == 9 {
 			name := fmt.Sprintf("page-%03b", n%5)
-			a.dropPage(name)
-			a.writeRoot()
-			a.deletePage(name)
+			a.DropPage(name)
+			a.WriteRoot()
+			a.DeletePage(name)
 		}
-		b.writePlan(1, int64(n+2), fmt.Sprint(n), fmt.Sprint(n))
+		b.WritePlan(1, int64(n+2), fmt.Sprint(n), fmt.Sprint(n))
 	}
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.Equal(c, b.listReports(memberClient, b.agentNamespace), b.listReports(hubClient, b.hubNamespace))
-		assert.EqualValues(c, changes+1, b.getPlanCopy().Spec.Sequence)
+		assert.Equal(c, b.ListReports(b.Member, b.AgentNamespace), b.ListReports(b.Hub, b.HubNamespace))
+		assert.EqualValues(c, changes+1, b.GetPlanCopy().Spec.Sequence)
 	}, concurrencyTimeout, 20*time.Millisecond)
 	close(stop)
 	running.Wait()
@@ -130,10 +130,10 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 	assert.Greater(t, reports(), changes/10, "writes that the witness saw")
 	assert.Greater(t, copies(), changes/10, "writes that the witness saw")
 
-	b.resetCounts()
+	b.ResetCounts()
 	for _, r := range relays {
-		assert.Equal(t, mailbox.UpResult{}, b.mustUp(r))
-		assert.Equal(t, mailbox.DownResult{}, b.mustDown(r))
+		assert.Equal(t, mailbox.UpResult{}, b.MustUp(r))
+		assert.Equal(t, mailbox.DownResult{}, b.MustDown(r))
 	}
-	b.requireWrites(0, 0)
+	b.RequireWrites(0, 0)
 }

@@ -121,6 +121,7 @@ func openPrinted(t *testing.T, printed string) *openedDashboard {
 // The first five minutes with OT Fleet: make up, the dashboard and the commands that it
 // prints, and make down.
 func TestFirstFiveMinutes(t *testing.T) {
+	testenv.RunInTurn(t, 0)
 	n := newNewcomer(t)
 	printed := n.up(t)
 	tried := commands(printed)
@@ -175,7 +176,6 @@ func TestFirstFiveMinutes(t *testing.T) {
 // testKilled: a fleet that is killed takes all its processes with it, the next up cleans up, and
 // one whose directory is removed ends by itself. It starts a second fleet.
 func (n *newcomer) testKilled(t *testing.T, servers []string) {
-	testenv.RunInTurn(t, 0)
 	var state struct{ Pid int }
 	text, err := os.ReadFile(filepath.Join(n.dir, "state.json"))
 	require.NoError(t, err)

@@ -12,9 +12,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestGet(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	m := shared.Members[bergen]
 	good, bad := fleet.NewImage("get-good"), fleet.NewImage("get-bad")
 	good.Labels = map[string]string{"get": "good"}

@@ -21,6 +21,7 @@ import (
 )
 
 func TestVersion(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	var v struct {
 		Client struct{ Version string }
 		Hub    struct{ Context, Version, Problem string }
@@ -95,6 +96,7 @@ func TestQuarantine(t *testing.T) {
 
 // TestCompletion completes names as kubectl does, by the program that it looks for.
 func TestCompletion(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	// A shell does not wait for a slow server: without an answer in time there are no names.
 	for typed, want := range map[string]string{"leave ": bergen + "\n" + kiel + "\n:4\n", "top --cluster b": bergen + "\n:4\n"} {
 		require.True(t, testenv.AwaitCondition(t, func() bool {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestPolicyDiff(t *testing.T) {
@@ -52,6 +53,7 @@ func TestPolicyDiff(t *testing.T) {
 }
 
 func TestPolicyShow(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	var show struct {
 		Problems []string
 		Keys     []struct{ Name, Value, From string }

@@ -14,9 +14,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestStatus(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	var status struct {
 		Kind     string
 		Hub      string

@@ -18,6 +18,7 @@ import (
 )
 
 func TestTop(t *testing.T) {
+	testenv.RunInTurn(t, 8)
 	var top struct {
 		Kind, Subject string
 		Totals        struct{ Budget, UnknownClusters int }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestTree(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	const name = "tree"
 	img := fleet.NewFleetImage(name, bergen, kiel)
 	img.Spec.Version = "1.0.0"

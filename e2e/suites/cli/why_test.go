@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 func TestWhy(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	member := shared.Members[bergen]
 	create := func(name, url string) {
 		img := apitest.Image("default/" + name).WithURL(url).Obj()

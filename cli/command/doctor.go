@@ -91,6 +91,9 @@ func (e *environment) gatherDoctor(ctx context.Context, o gather.Options) (*doct
 	if err != nil {
 		return nil, err
 	}
+	if e.cluster == "" && e.Member == "" && member.Serves("MemberCluster") && !member.Serves("VMDiskImage") {
+		return nil, fmt.Errorf("context %s is the hub, which has no images: name a cluster with --cluster, or its context with --member-context", member.Context)
+	}
 	if o.Cluster = e.cluster; o.Cluster == "" {
 		o.Cluster = member.Context
 	}

@@ -88,6 +88,14 @@ func TestGetRefusesASelectorOfNothing(t *testing.T) {
 	}
 }
 
+// The hub is no member: what it lacks as one says nothing.
+func TestDoctorDoesNotJudgeTheHub(t *testing.T) {
+	serveMembers(t)
+	errOut := &bytes.Buffer{}
+	assert.Equal(t, exit.Unanswered, Run([]string{"doctor"}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3"))
+	assert.Equal(t, "error: context hub is the hub, which has no images: name a cluster with --cluster, or its context with --member-context\n", errOut.String())
+}
+
 func TestNegativeNumbersAreRefused(t *testing.T) {
 	serveMembers(t)
 	for line, want := range map[string]string{"get clusters --limit -1": "--limit -1", "tree rollout ubuntu --depth -1": "--depth -1"} {

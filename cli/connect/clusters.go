@@ -223,6 +223,12 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 	return meta.SetList(list, all)
 }
 
+// Serves reports whether the cluster is known to serve a kind of OT Fleet.
+func (c *Cluster) Serves(kind string) bool {
+	_, err := c.Client.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(kind).GroupKind(), v1alpha1.GroupVersion.Version)
+	return err == nil
+}
+
 // EachPage lists objects page by page and calls do when list has the next one.
 func (c *Cluster) EachPage(ctx context.Context, list client.ObjectList, do func() error, options ...client.ListOption) error {
 	const pageSize = 500

@@ -127,6 +127,8 @@ const (
 	KeyConcurrency = "concurrency"
 	// KeyAttemptTimeout is how long an attempt may run.
 	KeyAttemptTimeout = "attemptTimeout"
+	// KeyStallTimeout is how long an attempt may stand still.
+	KeyStallTimeout = "stallTimeout"
 	// KeyNamespaceShare limits the slots of one namespace.
 	KeyNamespaceShare = "namespaceShare"
 )
@@ -138,7 +140,7 @@ var memberKeys = map[string]keyCodec{
 	"retryBackoffDuration": durationCodec(func(p *Policy) *time.Duration { return &p.RetryBackoff }, 0),
 	"maxRetryBackoff":      durationCodec(func(p *Policy) *time.Duration { return &p.MaxRetryBackoff }, 0),
 	KeyAttemptTimeout:      durationCodec(func(p *Policy) *time.Duration { return &p.AttemptTimeout }, time.Second),
-	"stallTimeout":         durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
+	KeyStallTimeout:        durationCodec(func(p *Policy) *time.Duration { return &p.StallTimeout }, time.Second),
 	"maxPriority":          int32Codec(func(p *Policy) *int32 { return &p.MaxPriority }, MaxPriority),
 	"resyncLimit":          int32Codec(func(p *Policy) *int32 { return &p.ResyncLimit }, MaxRetries),
 	KeyNamespaceShare:      int32Codec(func(p *Policy) *int32 { return &p.NamespaceShare }, v1alpha1.MaxSlots),

@@ -175,7 +175,7 @@ func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) 
 	return &read, nil
 }
 
-// DescribeIneffective returns what keys of the policy have no effect, and why.
+// DescribeIneffective returns what keys of the policy have no effect, or let no import end well, and why.
 func (p *Policy) DescribeIneffective() (notes []string) {
 	isSet := func(key string) bool {
 		_, set := p.written[key]
@@ -189,6 +189,29 @@ func (p *Policy) DescribeIneffective() (notes []string) {
 	}
 	if isSet(apipolicy.KeyAllowedNamespaces) {
 		notes = append(notes, apipolicy.KeyAllowedNamespaces+" has an effect in a cluster's own ConfigMap only")
+	}
+	notes = append(notes, p.describeTimeouts("", nil)...)
+	for i, o := range p.overrides {
+		if o.values[apipolicy.KeyAttemptTimeout] != "" || o.values[apipolicy.KeyStallTimeout] != "" {
+			notes = append(notes, p.describeTimeouts(fmt.Sprintf("%s[%d]: ", KeyOverrides, i), o.values)...)
+		}
+	}
+	return notes
+}
+
+// shortAttempt is what hardly any import is done within.
+const shortAttempt = time.Minute
+
+// describeTimeouts returns what is wrong with the timeouts of an override, or of the policy without any.
+func (p *Policy) describeTimeouts(where string, values map[string]string) (notes []string) {
+	set := mergeMaps(p.defaults, values)
+	parsed, _, _ := apipolicy.Parse(set) // valid: see ParsePolicy
+	attempt, stall := parsed.AttemptTimeout, parsed.StallTimeout
+	if attempt < shortAttempt {
+		notes = append(notes, fmt.Sprintf("%s%s, %s, ends most imports before they are done", where, apipolicy.KeyAttemptTimeout, apipolicy.FormatDuration(attempt)))
+	}
+	if _, isSet := set[apipolicy.KeyStallTimeout]; isSet && stall > attempt {
+		notes = append(notes, fmt.Sprintf("%s%s, %s, ends no import: %s, %s, is shorter", where, apipolicy.KeyStallTimeout, apipolicy.FormatDuration(stall), apipolicy.KeyAttemptTimeout, apipolicy.FormatDuration(attempt)))
 	}
 	return notes
 }

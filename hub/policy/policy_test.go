@@ -178,6 +178,13 @@ func TestKeysWithoutEffect(t *testing.T) {
 			data{"fleetSources": sources, "fleetWeight": "2", "fleetGrantDuration": "1m", "fleetExcessTolerance": "1m", "overrides": "- {cluster: a, safeConcurrency: 1}"},
 			[]string{"without fleetConcurrency, these keys have no effect: fleetExcessTolerance, fleetGrantDuration, fleetSources, fleetWeight, safeConcurrency"},
 		},
+		"timeouts":                     {data{"attemptTimeout": "2h", "stallTimeout": "2h", "overrides": "- {cluster: a, concurrency: 1}"}, nil},
+		"an attempt that is too short": {data{"attemptTimeout": "1s"}, []string{"attemptTimeout, 1s, ends most imports before they are done"}},
+		"a stall after the attempt":    {data{"attemptTimeout": "2h", "stallTimeout": "4h"}, []string{"stallTimeout, 4h, ends no import: attemptTimeout, 2h, is shorter"}},
+		"timeouts of an override": {
+			data{"stallTimeout": "4h", "overrides": "- {cluster: a, attemptTimeout: 30s}\n- {cluster: b, stallTimeout: 7h}"},
+			[]string{"overrides[0]: attemptTimeout, 30s, ends most imports before they are done", "overrides[0]: stallTimeout, 4h, ends no import: attemptTimeout, 30s, is shorter", "overrides[1]: stallTimeout, 7h, ends no import: attemptTimeout, 6h, is shorter"},
+		},
 		"a cluster's own key": {data{"allowedNamespaces": "farm"}, []string{"allowedNamespaces has an effect in a cluster's own ConfigMap only"}},
 	} {
 		t.Run(name, func(t *testing.T) {

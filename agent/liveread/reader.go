@@ -4,11 +4,14 @@
 package liveread
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -63,7 +66,7 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, options ...cl
 		return r.Reader.List(ctx, list, options...)
 	}
 	o := (&client.ListOptions{}).ApplyOptions(options)
-	path, err := r.path(list, o.Namespace)
+	path, kind, err := r.path(list, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, options ...cl
 	items := reflect.ValueOf(list).Elem().FieldByName("Items")
 	items.SetLen(0)
 	for {
-		if err := r.readPage(ctx, path, list, items, o); err != nil {
+		if err := r.readPage(ctx, path, kind, list, items, o); err != nil {
 			return err
 		}
 		if list.GetContinue() == "" || o.Limit > 0 {
@@ -80,35 +83,37 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, options ...cl
 	}
 }
 
-// path returns the path of a kind. Where the kind is not served, the error says so (meta.IsNoMatchError).
-func (r *Reader) path(list client.ObjectList, namespace string) (string, error) {
+// path returns the path of a kind, and the kind of its lists. Where the kind is not served, the error says so
+// (meta.IsNoMatchError).
+func (r *Reader) path(list client.ObjectList, namespace string) (path, kind string, err error) {
 	gvk, err := apiutil.GVKForObject(list, r.scheme)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	kind := schema.GroupKind{Group: gvk.Group, Kind: gvk.Kind[:len(gvk.Kind)-len("List")]}
-	mapping, err := r.mapper.RESTMapping(kind, gvk.Version)
+	mapping, err := r.mapper.RESTMapping(schema.GroupKind{Group: gvk.Group, Kind: gvk.Kind[:len(gvk.Kind)-len("List")]}, gvk.Version)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	path := "/apis/" + gvk.GroupVersion().String()
+	path = "/apis/" + gvk.GroupVersion().String()
 	if gvk.Group == "" {
 		path = "/api/" + gvk.Version
 	}
 	if namespace != "" {
 		path += "/namespaces/" + namespace
 	}
-	return path + "/" + mapping.Resource.Resource, nil
+	return path + "/" + mapping.Resource.Resource, gvk.Kind, nil
 }
 
-func (r *Reader) readPage(ctx context.Context, path string, list client.ObjectList, items reflect.Value, o *client.ListOptions) error {
+func (r *Reader) readPage(ctx context.Context, path, kind string, list client.ObjectList, items reflect.Value, o *client.ListOptions) error {
 	limit := int64(pageSize)
 	if o.Limit > 0 {
 		limit = min(limit, o.Limit)
 	}
 	request := r.api.Get().AbsPath(path).Param("limit", strconv.FormatInt(limit, 10)).SetHeader("Accept", "application/json")
+	kinds := []string{kind}
 	if _, isMetadata := list.(*metav1.PartialObjectMetadataList); isMetadata {
 		request.SetHeader("Accept", asMetadata)
+		kinds = append(kinds, "PartialObjectMetadataList")
 	}
 	if next := list.GetContinue(); next != "" {
 		request.Param("continue", next)
@@ -124,7 +129,7 @@ func (r *Reader) readPage(ctx context.Context, path string, list client.ObjectLi
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	listMeta, err := decodeList(body, items)
+	listMeta, err := decodeList(body, items, kinds)
 	if err != nil {
 		return fmt.Errorf("reading a list of %s: %w", path, err)
 	}
@@ -133,22 +138,26 @@ func (r *Reader) readPage(ctx context.Context, path string, list client.ObjectLi
 	return nil
 }
 
-// decodeList appends the items of a list, each decoded and trimmed by itself. Invariant: a list that ends
-// early is an error, since what it lacks would count as deleted.
-func decodeList(body io.Reader, items reflect.Value) (listMeta metav1.ListMeta, err error) {
+// decodeList appends the items of a list, each decoded and trimmed by itself. Invariant: what is no complete
+// list of one of these kinds is an error, since what it lacks would count as deleted.
+func decodeList(body io.Reader, items reflect.Value, kinds []string) (listMeta metav1.ListMeta, err error) {
 	decoder := json.NewDecoder(body)
 	if err := expect(decoder, json.Delim('{')); err != nil {
 		return listMeta, err
 	}
+	kind, hasItems := "", false
 	for decoder.More() {
 		key, err := decoder.Token()
 		if err != nil {
 			return listMeta, err
 		}
 		switch key {
+		case "kind":
+			err = decoder.Decode(&kind)
 		case "metadata":
 			err = decoder.Decode(&listMeta)
 		case "items":
+			hasItems = true
 			err = decodeItems(decoder, items)
 		default:
 			err = decoder.Decode(&json.RawMessage{})
@@ -157,7 +166,16 @@ func decodeList(body io.Reader, items reflect.Value) (listMeta metav1.ListMeta, 
 			return listMeta, err
 		}
 	}
-	return listMeta, expect(decoder, json.Delim('}'))
+	if err := expect(decoder, json.Delim('}')); err != nil {
+		return listMeta, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return listMeta, cmp.Or(err, errors.New("it has more than one object"))
+	}
+	if !slices.Contains(kinds, kind) || !hasItems || listMeta.ResourceVersion == "" {
+		return listMeta, fmt.Errorf("it is a %q with resourceVersion %q, and no complete %s", v1alpha1.SanitizeText(kind, 64), listMeta.ResourceVersion, kinds[0])
+	}
+	return listMeta, nil
 }
 
 func decodeItems(decoder *json.Decoder, items reflect.Value) error {

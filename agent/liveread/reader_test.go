@@ -67,7 +67,7 @@ func TestListsOfLargeObjectsOfOthersTakeTheMemoryOfOne(t *testing.T) {
 		return stats.HeapAlloc
 	}
 	reader := newReader(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprint(w, `{"kind":"List","metadata":{"resourceVersion":"7"},"items":[`)
+		_, _ = fmt.Fprint(w, `{"kind":"PersistentVolumeClaimList","metadata":{"resourceVersion":"7"},"items":[`)
 		for i := range objects {
 			if i > 0 {
 				_, _ = fmt.Fprint(w, ",")
@@ -95,7 +95,7 @@ func TestPagesAreReadToTheirEnd(t *testing.T) {
 	reader := newReader(t, func(w http.ResponseWriter, r *http.Request) {
 		requests = append(requests, r.URL.String())
 		next := map[string]string{"": "b", "b": "c"}[r.URL.Query().Get("continue")]
-		_, _ = fmt.Fprintf(w, `{"kind":"List","items":[%s],"unknown":{"a":[]},"metadata":{"continue":%q,"resourceVersion":"7"}}`, newClaim(t, "x", 0), next)
+		_, _ = fmt.Fprintf(w, `{"kind":"PersistentVolumeClaimList","items":[%s],"unknown":{"a":[]},"metadata":{"continue":%q,"resourceVersion":"7"}}`, newClaim(t, "x", 0), next)
 	})
 	var list corev1.PersistentVolumeClaimList
 	require.NoError(t, reader.List(t.Context(), &list, client.InNamespace("ns"), client.HasLabels{"a/b"}, client.MatchingFields{"metadata.name": "x"}))
@@ -112,24 +112,46 @@ func TestPagesAreReadToTheirEnd(t *testing.T) {
 }
 
 func TestListThatIsNotCompleteIsAnError(t *testing.T) {
-	for name, body := range map[string]string{
-		"in an item":         `{"items":[{"metadata":{"name":"a"}},{"meta`,
-		"after an item":      `{"items":[{"metadata":{"name":"a"}}`,
-		"after the items":    `{"items":[{"metadata":{"name":"a"}}]`,
-		"empty":              ``,
-		"no list":            `[]`,
-		"items are no list":  `{"items":{}}`,
-		"an item is no item": `{"items":["a"]}`,
+	const list = `{"kind":"PersistentVolumeClaimList","metadata":{"resourceVersion":"7"},`
+	for name, tt := range map[string]struct {
+		body string
+		want string
+	}{
+		"in an item":         {list + `"items":[{"metadata":{"name":"a"}},{"meta`, "unexpected EOF"},
+		"after an item":      {list + `"items":[{"metadata":{"name":"a"}}`, "EOF"},
+		"after the items":    {list + `"items":[{"metadata":{"name":"a"}}]`, "EOF"},
+		"empty":              {``, "EOF"},
+		"no list":            {`[]`, "it has [ where { is expected"},
+		"items are no list":  {list + `"items":{}}`, "its items begin with {"},
+		"an item is no item": {list + `"items":["a"]}`, "cannot unmarshal string"},
+		"a proxy's failure": {`{"kind":"Status","metadata":{},"status":"Failure","message":"request timed out","code":500}`,
+			`it is a "Status" with resourceVersion "", and no complete PersistentVolumeClaimList`},
+		"a list of another kind":   {`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`, `it is a "PodList"`},
+		"an empty object":          {`{}`, "no complete"},
+		"without items":            {list + `"a":1}`, "no complete"},
+		"without resourceVersion":  {`{"kind":"PersistentVolumeClaimList","metadata":{},"items":[]}`, "no complete"},
+		"followed by text":         {list + `"items":[]} trailing`, "invalid character"},
+		"followed by another list": {list + `"items":[]}{}`, "more than one object"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			reader := newReader(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.body) })
+			require.ErrorContains(t, reader.List(t.Context(), metadataList()), tt.want)
+			assert.ErrorContains(t, reader.List(t.Context(), &corev1.PersistentVolumeClaimList{}), tt.want)
+		})
+	}
+	for name, body := range map[string]string{
+		"nothing": list + `"items":null}` + "\n", "metadata": `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"7"},"items":[]}`,
+	} {
+		t.Run("complete: "+name, func(t *testing.T) {
 			reader := newReader(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, body) })
-			assert.Error(t, reader.List(t.Context(), metadataList()))
+			require.NoError(t, reader.List(t.Context(), metadataList()))
+			assert.Equal(t, name == "metadata", reader.List(t.Context(), &corev1.PersistentVolumeClaimList{}) != nil)
 		})
 	}
 	var dies atomic.Bool
 	reader := newReader(t, func(w http.ResponseWriter, _ *http.Request) {
 		dies.Store(true)
-		_, _ = fmt.Fprint(w, `{"items":[`+strings.Repeat(" ", 1<<16))
+		_, _ = fmt.Fprint(w, list+`"items":[`+strings.Repeat(" ", 1<<16))
 		panic(http.ErrAbortHandler)
 	})
 	require.Error(t, reader.List(t.Context(), metadataList()))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // storedReason is that of bergen's quarantine, as the API server has it.
@@ -89,6 +90,7 @@ func TestCharts(t *testing.T) {
 
 // The list is searched, filtered and sorted by the hub, and its state is in the address.
 func TestClustersOfALargeFleet(t *testing.T) {
+	testenv.RunInTurn(t, 23)
 	p := openStanding(t, playedfleet.Large)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/clusters?sort=name&order=desc")

@@ -58,7 +58,8 @@ var (
 	replicaUI = []string{"one", "two"}
 )
 
-// openHub returns the real fleet, which the first test starts.
+// openHub returns the real fleet, which the first test starts. Its tests are in files withhub_*, which go
+// test runs last: a fleet that waits for the others costs CPU time.
 func openHub(t *testing.T) *realFleet {
 	t.Helper()
 	hubOnce.Do(func() { hub, errHub = startHub(context.WithoutCancel(t.Context())) })

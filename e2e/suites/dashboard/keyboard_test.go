@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 // focused describes the element that has the focus.
@@ -20,6 +21,7 @@ const focused = `(() => { const e = document.activeElement; return (e.getAttribu
 // A person without a pointer gets from the top of the page into the matrix, along its rows and
 // columns, far beyond what is drawn, opens a cell, closes it, and is where they were.
 func TestMatrixByKeyboard(t *testing.T) {
+	testenv.RunInTurn(t, 18)
 	p := openStanding(t, playedfleet.Large)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/")

@@ -39,6 +39,7 @@ func awaitFocus(t *testing.T, p *browser.Page, want string) {
 // Keys move over the cells of a fleet of which most are no elements; Enter says why, and Escape
 // returns to the cell.
 func TestMatrixKeys(t *testing.T) {
+	testenv.RunInTurn(t, 13)
 	p := openStanding(t, playedfleet.Large)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/?zoom=20")
@@ -76,6 +77,7 @@ func TestMatrixKeys(t *testing.T) {
 
 // The focus stays in the matrix when the row that has it is no longer shown.
 func TestMatrixKeepsTheFocus(t *testing.T) {
+	testenv.RunInTurn(t, 4)
 	p := openStanding(t, playedfleet.Burning)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/")
@@ -92,6 +94,7 @@ func TestMatrixKeepsTheFocus(t *testing.T) {
 
 // What is not known of a cluster is hatched, and never looks like nothing, or like all is well.
 func TestUnknownCellsAreSeen(t *testing.T) {
+	testenv.RunInTurn(t, 5)
 	p := openStanding(t, playedfleet.Burning)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/?cluster=new-1")
@@ -102,6 +105,7 @@ func TestUnknownCellsAreSeen(t *testing.T) {
 
 // The address has what is shown: choices are in it, and it alone brings them back.
 func TestMatrixChoices(t *testing.T) {
+	testenv.RunInTurn(t, 6)
 	p := openStanding(t, playedfleet.Burning)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/")
@@ -132,6 +136,7 @@ func TestMatrixChoices(t *testing.T) {
 
 // Where the clusters report too many sources for a matrix, the page offers one of a part of them.
 func TestSourcesOfAPartOfTheFleet(t *testing.T) {
+	testenv.RunInTurn(t, 7)
 	p := openOwn(t, playedfleet.Burning, "")
 	p.faults.set(func(w http.ResponseWriter, request *http.Request) bool {
 		query := request.URL.Query()
@@ -160,6 +165,7 @@ func TestSourcesOfAPartOfTheFleet(t *testing.T) {
 // A matrix of sources without a row says why: no cluster is chosen, or nothing is known of them. One
 // that fails for another reason than its size offers no smaller one.
 func TestSourcesOfNoCluster(t *testing.T) {
+	testenv.RunInTurn(t, 9)
 	p := openStanding(t, playedfleet.Burning)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/?columns=source&selector=region%3Dnowhere")
@@ -174,6 +180,7 @@ func TestSourcesOfNoCluster(t *testing.T) {
 
 // After the first answer, the page asks for what changed of the matrix alone.
 func TestMatrixChangesAlone(t *testing.T) {
+	testenv.RunInTurn(t, 11)
 	p := openOwn(t, playedfleet.Healthy, "")
 	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
 	opened.Visit(t, "/")
@@ -203,6 +210,7 @@ func TestMatrixChangesAlone(t *testing.T) {
 
 // The search finds by a part of a name, by keys alone.
 func TestSearchByKeyboard(t *testing.T) {
+	testenv.RunInTurn(t, 12)
 	p := openStanding(t, playedfleet.Burning)
 	opened := chromium.OpenPage(t, p.options())
 	opened.Visit(t, "/transfers")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/browser"
 	"github.com/pelotech/ot-fleet/e2e/harness/playedfleet"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the pictures in docs/pictures")
@@ -56,11 +57,15 @@ func pictures() []picture {
 	return all
 }
 
-// TestPictures draws each page over a fleet that stands still, and compares it with its picture in
-// docs/pictures. With -rewrite, as make pictures does, it writes them instead.
+// TestPictures draws a share of the pages over a fleet that stands still, and compares it with its picture in
+// docs/pictures. With -rewrite, as make pictures does, it writes all of them instead.
 func TestPictures(t *testing.T) {
 	checkRendering(t)
-	for _, of := range pictures() {
+	shown := pictures()
+	if !*rewrite {
+		shown = testenv.TurnShare(shown)
+	}
+	for _, of := range shown {
 		for _, theme := range []string{"light", "dark"} {
 			t.Run(of.name+"-"+theme, func(t *testing.T) {
 				drawn := drawPicture(t, of, theme == "dark")

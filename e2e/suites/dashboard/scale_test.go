@@ -56,6 +56,7 @@ func TestLargeFleet(t *testing.T) {
 
 // A page of a fleet in which nothing changes transfers next to nothing.
 func TestIdlePage(t *testing.T) {
+	testenv.RunInTurn(t, 28)
 	p := openStanding(t, playedfleet.Large)
 	opened := chromium.OpenPage(t, browser.Options{Origin: p.origin})
 	opened.Visit(t, "/")
@@ -87,7 +88,7 @@ var scrollMatrix = fmt.Sprintf(`new Promise((resolve) => {
 
 // TestScrolling compares scrolling 200,000 cells with scrolling those of 41 clusters, in one run.
 func TestScrolling(t *testing.T) {
-	testenv.RunInTurn(t, 2)
+	testenv.RunInTurn(t, 8)
 	frame := map[string]float64{}
 	for _, scenario := range []string{playedfleet.Healthy, playedfleet.Large} {
 		opened := chromium.OpenPage(t, openStanding(t, scenario).options())

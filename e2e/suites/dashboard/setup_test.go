@@ -102,7 +102,7 @@ var (
 )
 
 // openStanding returns the dashboard of a scenario that stands still. Tests share it and must not
-// change it.
+// change it. The large one is the dearest, in CPU time: tests that open it take the same turn.
 func openStanding(t *testing.T, scenario string) *played {
 	t.Helper()
 	standingMutex.Lock()

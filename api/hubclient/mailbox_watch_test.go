@@ -99,13 +99,13 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 			}
 		},
 	})
-	require.NoError(t, c.Start(t.Context()))
 	events := make(chan string, 10)
 	c.OnMailboxEvent(func(o client.Object, deleted bool) {
 		if deleted {
 			events <- o.GetName() + " " + o.GetResourceVersion()
 		}
 	})
+	require.NoError(t, c.Start(t.Context()))
 	select {
 	case deleted := <-events:
 		require.Equal(t, "page-0 6", deleted, "the state that the watch has delivered")

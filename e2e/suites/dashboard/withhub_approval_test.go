@@ -33,6 +33,7 @@ func TestApprovalIsOfTheVersionShown(t *testing.T) {
 	}))
 	p.AwaitTrue(t, "/has changed since it was shown, and is at version 1.1.0/.test(document.querySelector('dialog').innerText)")
 	p.AwaitTrue(t, "(document.querySelector('.dialog-actions .button-primary').click(), true)")
+	require.NoError(t, p.AwaitQuiet())
 	p.AwaitTrue(t, "document.querySelector('.dialog-actions .button-primary').innerText === 'Approve'")
 	got := f.awaitImage(t, img, "at the newer version", func(img *v1alpha1.FleetDiskImage) bool { return img.Spec.Version == "1.1.0" })
 	assert.Empty(t, got.Spec.Approvals)

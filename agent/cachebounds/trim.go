@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -54,7 +55,7 @@ var keys = []string{
 	// CDI's and KubeVirt's.
 	"app", "cdi.kubevirt.io", "kubevirt.io", "velero.io/exclude-from-backup",
 	"cdi.kubevirt.io/storage.pod.phase", "cdi.kubevirt.io/createdForDataVolume",
-	"cdi.kubevirt.io/storage.extended.clone.token", cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume,
+	"cdi.kubevirt.io/storage.extended.clone.token", cdiv1.AnnPrePopulated, cdiv1.AnnCheckStaticVolume, importcause.AnnotationPrimeClaim,
 	"instancetype.kubevirt.io/default-instancetype", "instancetype.kubevirt.io/default-instancetype-kind",
 	"instancetype.kubevirt.io/default-preference", "instancetype.kubevirt.io/default-preference-kind",
 	"template.kubevirt.io/architecture",

@@ -22,6 +22,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/importcause"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -103,7 +104,7 @@ func TestObjectsAsTheyAreMadeAreKept(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "x-root", Labels: map[string]string{v1alpha1.LabelMachineUID: "machine", v1alpha1.LabelDisk: "data"},
-			Annotations: map[string]string{"cdi.kubevirt.io/storage.pod.phase": "Succeeded"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
+			Annotations: map[string]string{"cdi.kubevirt.io/storage.pod.phase": "Succeeded", importcause.AnnotationPrimeClaim: "prime-1"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "DataVolume", Name: "x-root", UID: "dv", Controller: ptr.To(true)}},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

@@ -193,7 +193,7 @@ func Decide(v View) Decision {
 	d.reconcileDelete()
 	d.syncAttempts()
 	d.resetProgress()
-	d.awaitPodEvents()
+	d.awaitEvents()
 	if d.status.Phase != v1alpha1.PhaseDeleting {
 		d.reconcileCurrent()
 	}

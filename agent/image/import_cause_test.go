@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,21 @@ func TestCauseOfALowerLayerIsShown(t *testing.T) {
 		w.reportProgress("3.0%")
 		w.reconcile()
 		assert.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+	})
+	t.Run("CDI is refused the claim that it fills", func(t *testing.T) {
+		w := newImport(t)
+		claim := &w.lists.Claims[0]
+		claim.CreationTimestamp, claim.Spec.DataSourceRef = metav1.NewTime(w.now), &corev1.TypedObjectReference{Kind: cdiv1.VolumeImportSourceRef}
+		w.reconcile()
+		require.Equal(t, v1alpha1.ReasonImporting, w.status().Reason)
+		require.LessOrEqual(t, w.lastDecision.RequeueAfter, 30*time.Second, "its Events are read then")
+		w.advanceClock(30 * time.Second)
+		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: importcause.ConditionClaimEvents, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
+		w.reconcile()
+		assert.Equal(t, v1alpha1.ReasonQuotaExceeded, w.status().Reason)
+		assert.Contains(t, w.status().Message, "exceeded quota: q")
+		assert.Equal(t, metav1.ConditionTrue, w.condition(v1alpha1.ConditionStalled).Status)
+		assert.LessOrEqual(t, w.lastDecision.RequeueAfter, importcause.EventsInterval, "and again")
 	})
 	t.Run("at the stall timeout", func(t *testing.T) {
 		w := newImport(t)

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -217,15 +218,20 @@ func describeStall(o *AttemptObjects) string {
 	}
 }
 
-// awaitPodEvents decides again when the Events of an importer that does not start are due.
-func (d *decider) awaitPodEvents() {
+// awaitEvents decides again when the Events of an importer that does not start, or of a claim that CDI does
+// not fill, are due.
+func (d *decider) awaitEvents() {
+	await := func(in time.Duration, awaits bool) {
+		if awaits {
+			d.requeueWithin(cmp.Or(in, importcause.EventsInterval))
+		}
+	}
 	for _, objects := range d.ObjectsByAttempt {
 		for i := range objects.Pods {
-			if in, awaits := importcause.AwaitsEvents(&objects.Pods[i], d.Now); awaits && in > 0 {
-				d.requeueWithin(in)
-			} else if awaits {
-				d.requeueWithin(importcause.EventsInterval)
-			}
+			await(importcause.AwaitsEvents(&objects.Pods[i], d.Now))
+		}
+		if objects.Claim != nil {
+			await(importcause.AwaitsClaimEvents(objects.Claim, d.Now))
 		}
 	}
 }

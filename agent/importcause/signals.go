@@ -238,7 +238,10 @@ func claimSignals(claim *corev1.PersistentVolumeClaim) (signals []signal) {
 		signals = append(signals, signal{LayerClaim, "Lost", claim.Name})
 	}
 	for _, condition := range claim.Status.Conditions {
-		if condition.Status == corev1.ConditionTrue {
+		switch {
+		case condition.Type == ConditionClaimEvents:
+			signals = append(signals, signal{LayerEvent, "", condition.Message})
+		case condition.Status == corev1.ConditionTrue:
 			signals = append(signals, signal{LayerClaim, string(condition.Type), condition.Message})
 		}
 	}

@@ -1,4 +1,5 @@
-// Package podevents reads the Events of Pods that do not start and do not say why.
+// Package podevents reads the Events of Pods that do not start, and of claims that CDI does not fill, where
+// these do not say why.
 package podevents
 
 import (
@@ -81,64 +82,88 @@ func NewReader(apiReader client.Reader) *Reader {
 	return &Reader{apiReader: apiReader, answers: map[types.UID]answer{}, used: map[string]usage{}, failures: map[string]failure{}}
 }
 
+// AddToClaims adds condition ConditionEvents to those of claims that await it.
+func (r *Reader) AddToClaims(ctx context.Context, claims []corev1.PersistentVolumeClaim) {
+	if r == nil {
+		return
+	}
+	for i := range claims {
+		claim := &claims[i]
+		if in, awaits := importcause.AwaitsClaimEvents(claim, time.Now()); !awaits || in > 0 {
+			continue
+		}
+		if w := r.latestWarning(ctx, claim, func(events []corev1.Event, _ time.Time) *corev1.PodCondition {
+			return importcause.LatestRefusal(events)
+		}); w != nil {
+			claim.Status.Conditions = append(claim.Status.Conditions, corev1.PersistentVolumeClaimCondition{
+				Type: importcause.ConditionClaimEvents, Status: corev1.ConditionTrue, Reason: w.Reason, Message: w.Message, LastTransitionTime: w.LastTransitionTime,
+			})
+		}
+	}
+}
+
 // AddTo adds condition ConditionEvents to those of pods that await it.
 func (r *Reader) AddTo(ctx context.Context, pods []corev1.Pod) {
 	if r == nil {
 		return
 	}
 	for i := range pods {
-		if in, awaits := importcause.AwaitsEvents(&pods[i], time.Now()); !awaits || in > 0 {
+		pod := &pods[i]
+		if in, awaits := importcause.AwaitsEvents(pod, time.Now()); !awaits || in > 0 {
 			continue
 		}
-		if warning := r.latestWarning(ctx, &pods[i]); warning != nil && !importcause.IsOver(&pods[i], warning) && time.Since(warning.LastTransitionTime.Time) < maxWarningAge {
-			pods[i].Status.Conditions = append(pods[i].Status.Conditions, *warning)
+		find := func(events []corev1.Event, now time.Time) *corev1.PodCondition {
+			return importcause.LatestWarning(pod, events, now)
+		}
+		if warning := r.latestWarning(ctx, pod, find); warning != nil && !importcause.IsOver(pod, warning) && time.Since(warning.LastTransitionTime.Time) < maxWarningAge {
+			pod.Status.Conditions = append(pod.Status.Conditions, *warning)
 		}
 	}
 }
 
-func (r *Reader) latestWarning(ctx context.Context, pod *corev1.Pod) *corev1.PodCondition {
+func (r *Reader) latestWarning(ctx context.Context, o client.Object, find func([]corev1.Event, time.Time) *corev1.PodCondition) *corev1.PodCondition {
 	start := time.Now()
-	known, due := r.claimRead(pod, start)
+	known, due := r.reserveRead(o, start)
 	if !due {
 		return known
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var list corev1.EventList
-	err := r.apiReader.List(ctx, &list, client.InNamespace(pod.Namespace), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
+	err := r.apiReader.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.Limit(maxEvents), client.MatchingFields{"involvedObject.uid": string(o.GetUID())})
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.addUsage(pod.Namespace, usage{time: now.Sub(start) - readTimeout})
+	r.addUsage(o.GetNamespace(), usage{time: now.Sub(start) - readTimeout})
 	if err != nil {
 		if !r.failed {
-			ctrl.LoggerFrom(ctx).Error(err, "Failed to list Events of a pending Pod; leaving them out of the status message", "pod", client.ObjectKeyFromObject(pod))
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list Events of a pending Pod or claim; leaving them out of the status message", "object", client.ObjectKeyFromObject(o))
 		}
 		r.failed = true
-		delay := min(max(2*r.failures[pod.Namespace].delay, readRetryDelay), maxReadRetryDelay)
-		r.failures[pod.Namespace] = failure{delay, now.Add(delay)}
+		delay := min(max(2*r.failures[o.GetNamespace()].delay, readRetryDelay), maxReadRetryDelay)
+		r.failures[o.GetNamespace()] = failure{delay, now.Add(delay)}
 		return known
 	}
 	r.failed = false
-	delete(r.failures, pod.Namespace)
-	warning := importcause.LatestWarning(pod, list.Items, now)
-	r.answers[pod.UID] = answer{pod.Namespace, warning, now, now}
+	delete(r.failures, o.GetNamespace())
+	warning := find(list.Items, now)
+	r.answers[o.GetUID()] = answer{o.GetNamespace(), warning, now, now}
 	return warning
 }
 
-// claimRead returns what is known of a Pod, and whether the caller is to read its Events: no
+// reserveRead returns what is known of a Pod or claim, and whether the caller is to read its Events: no
 // other will for an interval.
 //
 // Invariant: a namespace with many Pods that do not start, or with Events that cannot be read,
 // leaves most of the reads to others, and each of its Pods gets its turn.
-func (r *Reader) claimRead(pod *corev1.Pod, now time.Time) (known *corev1.PodCondition, due bool) {
+func (r *Reader) reserveRead(o client.Object, now time.Time) (known *corev1.PodCondition, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Sub(r.minute) >= time.Minute {
 		r.beginMinute(now)
 	}
-	last, asked := r.answers[pod.UID]
-	pods := r.countPods(pod.Namespace)
+	last, asked := r.answers[o.GetUID()]
+	pods := r.countPods(o.GetNamespace())
 	if !asked {
 		if pods >= maxPodsOfNamespace {
 			return nil, false
@@ -148,14 +173,14 @@ func (r *Reader) claimRead(pod *corev1.Pod, now time.Time) (known *corev1.PodCon
 		}
 		pods++
 	}
-	last.namespace, last.askedAt = pod.Namespace, now
+	last.namespace, last.askedAt = o.GetNamespace(), now
 	turns := (pods + maxReadsOfNamespace - 1) / maxReadsOfNamespace
-	due = now.Sub(last.readAt) >= time.Duration(turns)*importcause.EventsInterval && r.mayRead(pod.Namespace, now)
+	due = now.Sub(last.readAt) >= time.Duration(turns)*importcause.EventsInterval && r.mayRead(o.GetNamespace(), now)
 	if due {
-		r.addUsage(pod.Namespace, usage{1, readTimeout})
+		r.addUsage(o.GetNamespace(), usage{1, readTimeout})
 		last.readAt = now
 	}
-	r.answers[pod.UID] = last
+	r.answers[o.GetUID()] = last
 	return last.warning, due
 }
 

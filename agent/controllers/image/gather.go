@@ -193,6 +193,7 @@ func (r *Reconciler) listChildren(ctx context.Context, reader client.Reader, img
 		}
 	}
 	r.PodEvents.AddTo(ctx, pods.Items)
+	r.PodEvents.AddToClaims(ctx, claims.Items)
 	lists := image.ObjectLists{DataVolumes: dvs.Items, Claims: claims.Items, Pods: pods.Items, Snapshots: snapshots.Items}
 	attempts := image.GroupByAttempt(lists)
 	if !image.LacksCDIClaims(attempts) && !image.LacksHolders(slots, attempts) {

@@ -145,7 +145,7 @@ func (p *planPass) confirmPlanLive(ctx context.Context) error {
 	if p.confirmed {
 		return nil
 	}
-	live, verdict, err := p.readPlan(ctx, p.Live, p.Live)
+	live, verdict, err := p.readPlan(ctx, true)
 	switch {
 	case err != nil:
 		return err

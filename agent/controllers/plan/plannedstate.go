@@ -19,15 +19,11 @@ import (
 // refused, the plan in force is unknown: every image is kept, and no prune goes on. Where
 // the kind is not served there is no plan. With live, it reads past every cache.
 func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName, live bool) (image.PlannedState, error) {
-	plans, ledgers := client.Reader(r.Mailbox), client.Reader(r.Client)
-	switch {
-	case live:
-		plans, ledgers = r.Live, r.Live
-	case !r.served.Load():
+	if !live && !r.served.Load() {
 		return image.PlannedState{}, nil
 	}
 	// Every reconcile of every image calls this, so plan and ledger are not copied.
-	p, verdict, err := r.readPlan(ctx, plans, ledgers, client.UnsafeDisableDeepCopy)
+	p, verdict, err := r.readPlan(ctx, live, client.UnsafeDisableDeepCopy)
 	if meta.IsNoMatchError(err) {
 		return image.PlannedState{}, nil
 	}

@@ -97,17 +97,17 @@ var errStalePlan = errors.New("the plan has changed meanwhile")
 // Reconcile applies the plan that the cache shows. Plan and ledger are read live before the
 // first write: an older plan would recreate what a newer one no longer names.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	result, err := r.reconcilePlan(ctx, r.Mailbox, r.Client, false)
+	result, err := r.reconcilePlan(ctx, false)
 	if errors.Is(err, errStalePlan) {
-		return r.reconcilePlan(ctx, r.Live, r.Live, true)
+		return r.reconcilePlan(ctx, true)
 	}
 	return result, err
 }
 
 // reconcilePlan reads the plan, requeues the images that it affects, applies it to its
 // images, and stores the results. live: it reads past the cache.
-func (r *Reconciler) reconcilePlan(ctx context.Context, plans, ledgers client.Reader, live bool) (ctrl.Result, error) {
-	p, verdict, err := r.readPlan(ctx, plans, ledgers)
+func (r *Reconciler) reconcilePlan(ctx context.Context, live bool) (ctrl.Result, error) {
+	p, verdict, err := r.readPlan(ctx, live)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
@@ -185,8 +185,12 @@ func (r *Reconciler) allowedNamespaces() policy.Namespaces {
 	return nil
 }
 
-// readPlan returns the plan, nil for none, and whether it applies.
-func (r *Reconciler) readPlan(ctx context.Context, plans, ledgers client.Reader, options ...client.GetOption) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+// readPlan returns the plan, nil for none, and whether it applies. live: it reads past every cache.
+func (r *Reconciler) readPlan(ctx context.Context, live bool, options ...client.GetOption) (*v1alpha1.ClusterPlan, plan.Verdict, error) {
+	plans, ledgers := client.Reader(r.Mailbox), client.Reader(r.Client)
+	if live {
+		plans, ledgers = r.Live, r.Live
+	}
 	p := &v1alpha1.ClusterPlan{}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: v1alpha1.MailboxName}
 	if err := plans.Get(ctx, key, p, options...); apierrors.IsNotFound(err) {

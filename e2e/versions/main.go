@@ -29,6 +29,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
+	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
 var pagePath = filepath.Join("docs", "reference", "versions.md")
@@ -234,6 +235,9 @@ func (s suite) run(ctx context.Context) (outcome, error) {
 		args = append(args, "-run=^("+strings.Join(s.tests, "|")+")$")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
+	if len(s.tests) > 0 { // all cases of a test that is named, and not the commit's share of them
+		cmd.Env = append(os.Environ(), testenv.LongVariable+"=1")
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = io.MultiWriter(os.Stderr, &stderr)
 	events, err := cmd.StdoutPipe()

@@ -31,7 +31,7 @@ import (
 )
 
 // TestFailureReasons wants a reason of its own for every kind of failure, no more attempts
-// than can help, and nothing left in the cluster.
+// than can help, and nothing left in the cluster. Each run takes its share of the kinds.
 func TestFailureReasons(t *testing.T) {
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "10", "stallTimeout", "2m"))
 	history := env.ObserveTest(t)
@@ -42,7 +42,7 @@ func TestFailureReasons(t *testing.T) {
 		wantAttempts int
 		wantText     string
 	}
-	failures := []failure{
+	failures := testenv.TurnShare([]failure{
 		{"notfound", v1alpha1.ReasonNotFound, 1, "Correct spec.url"},
 		{"checksum", v1alpha1.ReasonChecksumMismatch, 1, "Correct spec.checksum"},
 		{"toosmall", v1alpha1.ReasonDiskTooSmall, 1, "Enlarge spec.diskSize"},
@@ -52,7 +52,7 @@ func TestFailureReasons(t *testing.T) {
 		{"crashloop", v1alpha1.ReasonImportFailed, 2, "exit code 2"},
 		{"oom", v1alpha1.ReasonImportFailed, 2, "OOMKilled"},
 		{"hang", v1alpha1.ReasonStalled, 2, "nothing moved for stallTimeout"},
-	}
+	})
 	images := map[string]*v1alpha1.VMDiskImage{}
 	for _, f := range failures {
 		images[f.path] = env.NewImage(ns, f.path, "/"+f.path+"/100ms/a")
@@ -90,6 +90,7 @@ func TestAttemptTimeout(t *testing.T) {
 }
 
 // TestRetryByAnnotationStartsOver wants attempts to be counted from zero after a person's request.
+// Each run takes its share of the circumstances.
 func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
 		env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
@@ -105,18 +106,19 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 		env.AwaitSucceeded(t, img)
 		assert.Equal(t, 3, history().Attempts(img.UID))
 	})
-	for name, test := range map[string]struct {
-		policyKey, policyValue, path string
-		reason                       v1alpha1.Reason
-		request                      func(*v1alpha1.VMDiskImage)
-	}{
-		"by annotation while it backs off": {"retryBackoffDuration", "1h", "/flaky/1/100ms/a", v1alpha1.ReasonBackingOff, func(img *v1alpha1.VMDiskImage) {
+	type circumstance struct {
+		name, policyKey, policyValue, path string
+		reason                             v1alpha1.Reason
+		request                            func(*v1alpha1.VMDiskImage)
+	}
+	for _, test := range testenv.TurnShare([]circumstance{
+		{"by annotation while it backs off", "retryBackoffDuration", "1h", "/flaky/1/100ms/a", v1alpha1.ReasonBackingOff, func(img *v1alpha1.VMDiskImage) {
 			img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "now"}
 		}},
-		"by an edit":                        {"retryLimit", "0", "/notfound/100ms/a", v1alpha1.ReasonNotFound, func(img *v1alpha1.VMDiskImage) { img.Spec.URL = env.Source.URL + "/ok/100ms/a" }},
-		"by an edit that makes no revision": {"retryLimit", "0", "/flaky/1/100ms/a", v1alpha1.ReasonImportFailed, func(img *v1alpha1.VMDiskImage) { img.Spec.Priority = 1 }},
-	} {
-		t.Run(name, func(t *testing.T) {
+		{"by an edit", "retryLimit", "0", "/notfound/100ms/a", v1alpha1.ReasonNotFound, func(img *v1alpha1.VMDiskImage) { img.Spec.URL = env.Source.URL + "/ok/100ms/a" }},
+		{"by an edit that makes no revision", "retryLimit", "0", "/flaky/1/100ms/a", v1alpha1.ReasonImportFailed, func(img *v1alpha1.VMDiskImage) { img.Spec.Priority = 1 }},
+	}) {
+		t.Run(test.name, func(t *testing.T) {
 			env.SetPolicy(t, testenv.NewPolicy(test.policyKey, test.policyValue))
 			history := env.ObserveTest(t)
 			img := env.NewImage(env.CreateHomeNamespace(t), "image", test.path)

@@ -54,6 +54,7 @@ func newSnapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
 // TestMissingPrerequisitesAreReported wants an image that lacks something to say so, to let
 // others pass, and to go on by itself once it is there.
 func TestMissingPrerequisitesAreReported(t *testing.T) {
+	testenv.RunInTurn(t, 32)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)

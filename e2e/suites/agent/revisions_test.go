@@ -22,6 +22,7 @@ func setSourcePath(t *testing.T, img *v1alpha1.VMDiskImage, path string) {
 }
 
 func TestSourceChangedWhileQueued(t *testing.T) {
+	testenv.RunInTurn(t, 29)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	history := env.ObserveTest(t)
 	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/notfound/100ms/a")
@@ -45,6 +46,7 @@ func readRevisions(t *testing.T, img *v1alpha1.VMDiskImage) []v1alpha1.RevisionS
 // TestSourceChangedWhileImporting wants the import of the old source to end, and its slot to be
 // freed before the new one starts.
 func TestSourceChangedWhileImporting(t *testing.T) {
+	testenv.RunInTurn(t, 30)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
@@ -87,6 +89,7 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 
 // TestSourceChangedToAFailingOne wants the old revision to be served still.
 func TestSourceChangedToAFailingOne(t *testing.T) {
+	testenv.RunInTurn(t, 31)
 	env.SetPolicy(t, testenv.NewPolicy())
 	history := env.ObserveTest(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
@@ -139,6 +142,7 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 // TestRevisionsAreBounded wants the list of revisions to be bounded, and only the last one to
 // be left in the end.
 func TestRevisionsAreBounded(t *testing.T) {
+	testenv.RunInTurn(t, 35)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
 	history := env.ObserveTest(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/0")

@@ -60,6 +60,7 @@ func syncMissingImages(t *testing.T, source string, answered func(*v1alpha1.VMDi
 
 // TestSourceCannotFillTheAgent compares with a source that answers alike in few words.
 func TestSourceCannotFillTheAgent(t *testing.T) {
+	testenv.RunInTurn(t, 33)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
 	resetPeakMemory(t)
 	syncMissingImages(t, serveNotFound(t, "Not Found"), testenv.HasReason(v1alpha1.ReasonNotFound))

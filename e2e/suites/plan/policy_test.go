@@ -177,6 +177,7 @@ func TestLoweredBudgetEndsNothing(t *testing.T) {
 }
 
 func TestPriorityIsCapped(t *testing.T) {
+	testenv.RunInTurn(t, 10)
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0", "maxPriority", "10"))
 	o := env.StartObserver(t)
 	ns := env.CreateHomeNamespace(t)

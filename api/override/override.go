@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -62,7 +61,7 @@ func Parse(img *v1alpha1.FleetDiskImage) (*Overrides, error) {
 	}
 	for i := range img.Spec.Overrides {
 		item := &img.Spec.Overrides[i]
-		selector, err := metav1.LabelSelectorAsSelector(item.ClusterSelector)
+		selector, err := v1alpha1.ParseSelector(item.ClusterSelector)
 		if err != nil {
 			return nil, fmt.Errorf("spec.overrides[%d].clusterSelector: %w", i, err)
 		}

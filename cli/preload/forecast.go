@@ -238,7 +238,7 @@ func newWaves(img *v1alpha1.FleetDiskImage, targets []Target, download []string)
 	ws := &waves{paused: img.Spec.Rollout.Paused, isNew: !rollout.IsObserved(img), isStalled: isStalled}
 	for i := range img.Spec.Rollout.Waves {
 		w := &img.Spec.Rollout.Waves[i]
-		selector, err := metav1.LabelSelectorAsSelector(&w.ClusterSelector)
+		selector, err := v1alpha1.ParseSelector(&w.ClusterSelector)
 		if err != nil {
 			return nil, fmt.Errorf("spec.rollout.waves[%s].clusterSelector: %w", w.Name, err)
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pelotech/ot-fleet/api/approval"
@@ -72,7 +71,7 @@ func newWaveFinder(img *v1alpha1.FleetDiskImage) (func(*v1alpha1.MemberCluster) 
 	for i := range img.Spec.Rollout.Waves {
 		w := &img.Spec.Rollout.Waves[i]
 		var err error
-		if selectors[i], err = metav1.LabelSelectorAsSelector(&w.ClusterSelector); err != nil {
+		if selectors[i], err = v1alpha1.ParseSelector(&w.ClusterSelector); err != nil {
 			return nil, fmt.Errorf("clusterSelector of wave %s: %w", w.Name, err)
 		}
 	}

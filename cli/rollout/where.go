@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pelotech/ot-fleet/api/approval"
@@ -24,7 +23,7 @@ type Placement struct {
 
 // NewPlacement parses a placement.
 func NewPlacement(p *v1alpha1.Placement) (*Placement, error) {
-	selector, err := metav1.LabelSelectorAsSelector(p.ClusterSelector)
+	selector, err := v1alpha1.ParseSelector(p.ClusterSelector)
 	if err != nil {
 		return nil, fmt.Errorf("placement.clusterSelector: %w", err)
 	}

@@ -145,7 +145,7 @@ func parseSelector(raw json.RawMessage) (override, error) {
 	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
 		return override{}, errors.New("the selector is empty: set keys for every member at the top of the ConfigMap")
 	}
-	selector, err := metav1.LabelSelectorAsSelector(&s)
+	selector, err := v1alpha1.ParseSelector(&s)
 	if err != nil {
 		return override{}, fmt.Errorf("it is not a valid label selector: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -18,7 +17,7 @@ type placement struct {
 
 // parsePlacement returns an error that names the invalid field.
 func parsePlacement(p *v1alpha1.Placement) (placement, error) {
-	selector, err := metav1.LabelSelectorAsSelector(p.ClusterSelector)
+	selector, err := v1alpha1.ParseSelector(p.ClusterSelector)
 	if err != nil {
 		return placement{}, fmt.Errorf("spec.placement.clusterSelector: %w", err)
 	}

@@ -221,8 +221,8 @@ func TestInvalidSelectorFreezesPlans(t *testing.T) {
 		spoil func(*v1alpha1.FleetDiskImageSpec)
 		want  string
 	}{
-		"placement": {func(s *v1alpha1.FleetDiskImageSpec) { s.Placement.ClusterSelector = &faulty }, "spec.placement.clusterSelector: "},
-		"wave":      {func(s *v1alpha1.FleetDiskImageSpec) { s.Rollout.Waves[1].ClusterSelector = faulty }, "spec.rollout.waves[eu].clusterSelector: "},
+		"placement": {func(s *v1alpha1.FleetDiskImageSpec) { s.Placement.ClusterSelector = &faulty }, "spec.placement.clusterSelector: key wave: "},
+		"wave":      {func(s *v1alpha1.FleetDiskImageSpec) { s.Rollout.Waves[1].ClusterSelector = faulty }, "spec.rollout.waves[eu].clusterSelector: key wave: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView(newUbuntu().WithStatus(before), "canary=SS eu=.")

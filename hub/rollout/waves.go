@@ -185,7 +185,7 @@ func (e *evaluation) parseSelectors() error {
 	e.waves = make([]wave, 0, len(r.Waves)+1)
 	for i := range r.Waves {
 		w := &r.Waves[i]
-		selector, err := metav1.LabelSelectorAsSelector(&w.ClusterSelector)
+		selector, err := v1alpha1.ParseSelector(&w.ClusterSelector)
 		if err != nil {
 			return fmt.Errorf("spec.rollout.waves[%s].clusterSelector: %w", w.Name, err)
 		}

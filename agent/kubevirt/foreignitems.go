@@ -70,34 +70,71 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured, vm *v1alpha1
 	preserveReplacedDisks(desired, live, vm)
 }
 
-// preserveReplacedDisks keeps the claims that KubeVirt put in the place of DataVolumes, and records those
-// that it migrates to. A volume that the overlay names is migrated by the overlay.
+// preserveReplacedDisks keeps the claims that KubeVirt put in the place of DataVolumes, and the record of
+// those that it migrated to. A volume that the overlay names is migrated by the overlay.
 func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
 	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
 	liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
-	var migrations []string
 	for i, item := range desiredItems {
 		volume, _ := item.(map[string]any)
 		dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
 		name := itemName(item)
 		claim, isMigration := ReplacingClaim(live, name, dataVolume)
-		if dataVolume == "" || claim == "" || (isMigration && dataVolume != RootDiskName(vm) && dataVolume != DataDiskName(vm, name)) {
+		if dataVolume == "" || claim == "" || (isMigration && dataVolume != diskName(vm, name)) {
 			continue
 		}
 		desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
-		if isMigration {
-			migrations = append(migrations, migrationRecord(name, claim))
-		}
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
-	if len(migrations) > 0 {
+
+	// What is left out would stay: the annotation is not of this apply alone.
+	if _, isRecorded := live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes]; isRecorded {
 		annotations := desired.GetAnnotations()
-		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(migrations, ",")
+		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(migrations(live, vm), ",")
 		desired.SetAnnotations(annotations)
 	}
 }
 
+// UnrecordedMigrations returns the value of AnnotationMigratedVolumes that a KubeVirt VirtualMachine is to
+// get; empty where it lacks none of the migrations.
+func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) string {
+	all, recorded := migrations(live, vm), recordedMigrations(live)
+	if !slices.ContainsFunc(all, func(record string) bool { return !slices.Contains(recorded, record) }) {
+		return ""
+	}
+	return strings.Join(all, ",")
+}
+
+// migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
+// machine's disks. A recorded one stays when spec.disks no longer has the disk.
+func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (records []string) {
+	recorded := recordedMigrations(live)
+	volumes, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+	for _, item := range volumes {
+		name := itemName(item)
+		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
+		isDisk := name == RootVolume || slices.ContainsFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.Name == name })
+		if record := migrationRecord(name, claim); isMigration && (isDisk || slices.Contains(recorded, record)) {
+			records = append(records, record)
+		}
+	}
+	slices.Sort(records)
+	return records
+}
+
 func migrationRecord(volume, claim string) string { return volume + "=" + claim }
+
+func recordedMigrations(live *unstructured.Unstructured) []string {
+	return strings.Split(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
+}
+
+// diskName returns the name of the DataVolume of a volume that is a disk of the machine.
+func diskName(vm *v1alpha1.VirtualMachine, volume string) string {
+	if volume == RootVolume {
+		return RootDiskName(vm)
+	}
+	return DataDiskName(vm, volume)
+}
 
 // PreservePodNetworkMAC keeps the address that the live interface on the Pod network has, of a
 // person or an address pool: the guest's network is tied to it. The agent's own, cfg's, is for
@@ -145,7 +182,8 @@ func indexOfItem(list []any, name string) int {
 // snapshot or since a person has it migrate the volume; empty for none. dataVolume is the disk.
 //
 // Invariant: a volume that was migrated stays so, whether spec.updateVolumesStrategy is changed afterwards
-// or not: the guest writes to no other. Only a volume that names the DataVolume again returns to it.
+// or not: the guest writes to no other. Only a volume that names the DataVolume again returns to it. So a
+// migration is recorded before anything else is done, whatever is held back: see UnrecordedMigrations.
 func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) (claim string, isMigration bool) {
 	source := findVolume(live, volume)
 	claim, _, _ = unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
@@ -159,8 +197,7 @@ func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) 
 		return "", false
 	}
 	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "updateVolumesStrategy")
-	recorded := strings.Split(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
-	if strategy != string(kubevirtv1.UpdateVolumesStrategyMigration) && !slices.Contains(recorded, migrationRecord(volume, claim)) {
+	if strategy != string(kubevirtv1.UpdateVolumesStrategyMigration) && !slices.Contains(recordedMigrations(live), migrationRecord(volume, claim)) {
 		return "", false
 	}
 	return claim, true

@@ -43,6 +43,7 @@ func Decide(v View) Decision {
 		d.forEachDisk((*diskDecider).reportProgress)
 		d.reconcileCloudInitSecret()
 		d.reconcileKubeVirtVM()
+		d.recordMigrations()
 		d.adoptChildren()
 		d.awaitPodEvents()
 	} else {

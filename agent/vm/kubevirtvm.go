@@ -129,6 +129,20 @@ func (d *decider) planKubeVirtVM() {
 	d.decision.ApplyKubeVirtVM = desired
 }
 
+// recordMigrations has migrations recorded alone: to apply the machine may be held back, refused or not
+// possible until after spec.updateVolumesStrategy, which shows them, is gone. The event of the record
+// triggers the next decision.
+func (d *decider) recordMigrations() {
+	live := d.KubeVirtVM
+	if live == nil || !d.ownsObject(live) || live.GetDeletionTimestamp() != nil {
+		return
+	}
+	if record := kubevirt.UnrecordedMigrations(live, d.VM); record != "" {
+		d.decision.RecordMigrations = &MigrationTarget{live.GetUID(), live.GetResourceVersion(), record}
+		d.decision.ApplyKubeVirtVM = nil
+	}
+}
+
 // annotationDiffers compares an annotation of the live KubeVirt VirtualMachine.
 func (d *decider) annotationDiffers(desired *unstructured.Unstructured, annotation string) bool {
 	return d.KubeVirtVM.GetAnnotations()[annotation] != desired.GetAnnotations()[annotation]

@@ -117,6 +117,15 @@ type AdoptTarget struct {
 	Owners          []metav1.OwnerReference
 }
 
+// MigrationTarget is what the KubeVirt VirtualMachine is to record. UID and ResourceVersion are
+// preconditions.
+type MigrationTarget struct {
+	UID             types.UID
+	ResourceVersion string
+	// Volumes is the value of AnnotationMigratedVolumes.
+	Volumes string
+}
+
 // Decision is the next step for a machine. The caller carries it out in the order of the
 // fields.
 type Decision struct {
@@ -130,7 +139,10 @@ type Decision struct {
 	StoreStatusFirst bool
 
 	// Adopt has what was made for the machine and has no owner.
-	Adopt       []AdoptTarget
+	Adopt []AdoptTarget
+	// RecordMigrations is nil for nothing. ApplyKubeVirtVM is nil with it.
+	RecordMigrations *MigrationTarget
+
 	CreateImage *v1alpha1.VMDiskImage
 	DeleteDisks []DeleteTarget
 	CreateDisks []CreateDisk

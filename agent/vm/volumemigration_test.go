@@ -1,11 +1,13 @@
 package vm_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
@@ -97,6 +99,46 @@ func TestMigratedVolumeStays(t *testing.T) {
 			}
 			assert.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to apply")
 		})
+	}
+}
+
+// TestMigrationIsRecordedWhateverIsHeldBack: the record is all that shows a migration once the strategy is
+// gone, and the machine may not be applied until then.
+func TestMigrationIsRecordedWhateverIsHeldBack(t *testing.T) {
+	for name, holdBack := range map[string]func(*world){
+		"nothing":                      func(*world) {},
+		"a change waits for a restart": func(w *world) { w.VM.Spec.Version = "2" },
+		"another rendering waits":      func(w *world) { w.setAnnotation(v1alpha1.AnnotationAppliedDigest, "former") },
+		"the spec is invalid":          func(w *world) { w.VM.Spec.Overlay = &runtime.RawExtension{Raw: []byte(`{"running":true}`)} },
+		"a Secret is missing":          func(w *world) { w.MissingSecret = "Secret ns/s does not exist" },
+		"a new disk waits for an image": func(w *world) {
+			w.VM.Spec.Disks = append(w.VM.Spec.Disks, v1alpha1.Disk{Name: "late", Image: &v1alpha1.ImageReference{Name: "absent"}})
+		},
+		"the disk is removed": func(w *world) { w.reconcile(); w.VM.Spec.Disks = nil },
+	} {
+		for _, sourceDeleted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, source deleted %t", name, sourceDeleted), func(t *testing.T) {
+				w := newRunningDisksWorld(t)
+				former := w.VM.Spec.DeepCopy()
+				w.migrateVolume("root", "fast")
+				w.migrateVolume("scratch", "faster")
+				holdBack(w)
+				w.reconcile()
+				unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+				if sourceDeleted {
+					w.DataVolume, w.Claim = nil, nil
+					w.changeDisk("scratch", func(v *vm.DiskView) { v.DataVolume, v.Claim = nil, nil })
+				}
+				assert.Empty(t, w.reconcile().CreateDisks, "the guest writes to the other claim")
+				w.VM.Spec, w.MissingSecret = *former, ""
+				w.VM.Spec.Version = "3"
+				w.setKubeVirtStatus("Stopped", nil)
+				w.reconcile()
+				assert.Equal(t, []any{"fast", "faster"}, []any{w.volumeSource("root"), w.volumeSource("scratch")})
+				assert.Equal(t, "root=fast,scratch=faster", w.KubeVirtVM.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes])
+				assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "the root disk is PersistentVolumeClaim fast, which is kept")
+			})
+		}
 	}
 }
 

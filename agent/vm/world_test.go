@@ -203,6 +203,12 @@ func (w *world) applyDecision(d vm.Decision) {
 			}
 		}
 	}
+	if target := d.RecordMigrations; target != nil {
+		require.Equal(w.t, vm.MigrationTarget{UID: w.KubeVirtVM.GetUID(), ResourceVersion: w.KubeVirtVM.GetResourceVersion(), Volumes: target.Volumes}, *target)
+		annotations := w.KubeVirtVM.GetAnnotations()
+		annotations[v1alpha1.AnnotationMigratedVolumes] = target.Volumes
+		w.KubeVirtVM.SetAnnotations(annotations)
+	}
 	for _, target := range d.DeleteDisks {
 		if w.DataVolume != nil && w.DataVolume.Name == target.Name {
 			w.DataVolume, w.Claim = nil, nil
@@ -292,7 +298,7 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 	t, before := w.t, v.VM.DeepCopy()
 	d := vm.Decide(v)
 	require.True(t, equality.Semantic.DeepEqual(before, v.VM), "the View is not modified")
-	hasActions := len(d.Adopt) > 0 || d.CreateImage != nil || len(d.DeleteDisks) > 0 || len(d.CreateDisks) > 0 || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
+	hasActions := len(d.Adopt) > 0 || d.RecordMigrations != nil || d.CreateImage != nil || len(d.DeleteDisks) > 0 || len(d.CreateDisks) > 0 || d.ApplySecret != nil || d.ApplyKubeVirtVM != nil || d.RunStrategy != ""
 	if d.NeedsLive || d.NeedsLiveImages {
 		require.False(t, v.Live || (v.LiveImages && d.NeedsLiveImages), "the View is live already")
 		require.False(t, hasActions || d.StoreStatusFirst, "nothing else is decided")
@@ -302,6 +308,7 @@ func (w *world) decideChecked(v vm.View) vm.Decision {
 		require.False(t, hasActions, "the status is stored before anything else is done")
 		require.False(t, equality.Semantic.DeepEqual(before.Status, d.Status), "the status has changed")
 	}
+	require.False(t, d.RecordMigrations != nil && d.ApplyKubeVirtVM != nil, "a migration is recorded before anything else is applied")
 	schemacheck.RequireStorable(t, "VirtualMachine", &d.Status)
 	require.NotContains(t, fmt.Sprintf("%+v", d.Status.Conditions)+d.Status.Message, apitest.Secret)
 	w.checkPins(v, d)

@@ -14,12 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -68,6 +70,11 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
 			return failed(childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err)
+		}
+	}
+	if target := d.RecordMigrations; target != nil {
+		if err := r.recordMigrations(ctx, obj, target); err != nil {
+			return failed(childKubeVirtVM, err)
 		}
 	}
 	if d.CreateImage != nil {
@@ -165,12 +172,23 @@ func doAtOnce[T any](items []T, do func(T) error) []error {
 
 // adopt sets the owners of an object, and nothing else: a policy refuses the rest.
 func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, target vm.AdoptTarget) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": target.UID, "resourceVersion": target.ResourceVersion, "ownerReferences": target.Owners}})
+	return r.patchMetadata(ctx, target.Kind, obj.Namespace, target.Name, map[string]any{"uid": target.UID, "resourceVersion": target.ResourceVersion, "ownerReferences": target.Owners})
+}
+
+// recordMigrations sets the annotation, and nothing else: what else an apply would change may have to wait.
+func (r *Reconciler) recordMigrations(ctx context.Context, obj *v1alpha1.VirtualMachine, target *vm.MigrationTarget) error {
+	return r.patchMetadata(ctx, kubevirt.VirtualMachineGVK, obj.Namespace, obj.Name, map[string]any{
+		"uid": target.UID, "resourceVersion": target.ResourceVersion, "annotations": map[string]string{v1alpha1.AnnotationMigratedVolumes: target.Volumes},
+	})
+}
+
+func (r *Reconciler) patchMetadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: target.Name}}
-	o.SetGroupVersionKind(target.Kind)
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.SetGroupVersionKind(kind)
 	err = r.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
 	if apierrors.IsNotFound(err) {
 		return errObjectChanged

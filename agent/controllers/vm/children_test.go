@@ -78,6 +78,28 @@ func TestRefusedDiskKeepsNoMachineFromBeingStopped(t *testing.T) {
 	}
 }
 
+// TestMigrationIsRecordedBeforeWhatMayBeRefused: a refusal may last until nothing else shows the migration.
+func TestMigrationIsRecordedBeforeWhatMayBeRefused(t *testing.T) {
+	var patches []string
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, "vm-late", errors.New("exceeded quota"))
+		},
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+			data, err := patch.Data(o)
+			patches = append(patches, o.GetObjectKind().GroupVersionKind().Kind+" "+o.GetNamespace()+"/"+o.GetName()+" "+string(data))
+			return err
+		},
+	})
+	d := &vm.Decision{
+		RecordMigrations: &vm.MigrationTarget{UID: "uid", ResourceVersion: "7", Volumes: "root=fast"},
+		CreateDisks:      []vm.CreateDisk{{DataVolume: &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm-late"}}, Disk: "late"}},
+	}
+	_, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: apitest.VirtualMachine("ns", "vm").Obj()}, d)
+	require.ErrorContains(t, err, "exceeded quota")
+	assert.Equal(t, []string{`VirtualMachine ns/vm {"metadata":{"annotations":{"pelotech.ot/migrated-volumes":"root=fast"},"resourceVersion":"7","uid":"uid"}}`}, patches)
+}
+
 // The cache has no claims without the label, and CDI leaves a DataVolume pending next to one.
 func TestCreateRootDiskChecksExistingClaim(t *testing.T) {
 	obj := apitest.VirtualMachine("ns", "vm").Obj()

@@ -50,7 +50,7 @@ func (r *Root) recordBoot(before *Root, now time.Time) {
 	if r.Report == nil || last == r.Report.BootID {
 		return
 	}
-	if slices.Contains(r.formerBoots[:], r.Report.BootID) {
+	if r.Report.BootID != "" && slices.Contains(r.formerBoots[:], r.Report.BootID) {
 		r.TwoAgentsAt = now
 	}
 	copy(r.formerBoots[1:], r.formerBoots[:])

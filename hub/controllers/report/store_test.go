@@ -1,6 +1,7 @@
 package report
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -70,12 +71,13 @@ func TestTwoAgentsReportInTurns(t *testing.T) {
 		"two, heartbeats between":       {boots: "aabbaa", want: true},
 		"one of the two restarts":       {boots: "abcda", want: true},
 		"in the report of a new object": {boots: "aba", recreated: true},
+		"without a boot ID":             {boots: "a-b-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, begin := NewStore(), time.Now()
 			s.expectMembers(nil)
 			for i, boot := range tt.boots {
-				report := &v1alpha1.ClusterReport{ClusterUID: "uid", Sequence: int64(i), Root: &v1alpha1.ReportRoot{BootID: string(boot)}}
+				report := &v1alpha1.ClusterReport{ClusterUID: "uid", Sequence: int64(i), Root: &v1alpha1.ReportRoot{BootID: strings.Trim(string(boot), "-")}}
 				if tt.recreated && i == len(tt.boots)-1 {
 					report.UID = "recreated"
 				}

@@ -124,6 +124,14 @@ func EndConflicts(r reconcile.Reconciler) reconcile.Reconciler {
 	})
 }
 
+// IsGone reports whether the last reconcile of a request met an object that does not exist: if it is missing
+// again, no other read solves it.
+func (t *ConflictTracker) IsGone(request reconcile.Request) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.gone[request]
+}
+
 // IsExhausted reports whether one more conflict of a request is one too many.
 func (t *ConflictTracker) IsExhausted(request reconcile.Request) bool {
 	t.mu.Lock()

@@ -64,6 +64,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 		"a webhook's 400":   apierrors.NewBadRequest("admission webhook denied the request"),
 		"too many requests": apierrors.NewTooManyRequests("try again", 1),
 		"no answer":         context.DeadlineExceeded,
+		"a webhook's 404":   apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("clusterplans").GroupResource(), v1alpha1.MailboxName),
 		"a conflict that lasts": &apierrors.StatusError{ErrStatus: metav1.Status{
 			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: "admission webhook denied the request"}},
 	} {
@@ -84,7 +85,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			d := decide(known)
 			require.NotNil(t, d.plan)
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}
-			for trigger.IsConflict(refusal) && !r.conflicts.IsExhausted(request) {
+			for trigger.IsConflict(refusal) && !r.conflicts.IsExhausted(request) || apierrors.IsNotFound(refusal) && !r.conflicts.IsGone(request) {
 				_, err := r.write(t.Context(), member, known, d)
 				require.ErrorIs(t, err, refusal)
 				require.Empty(t, images.refused, "another read may solve it")
@@ -123,7 +124,7 @@ func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change      func(*snapshot)
 		refusal     error
-		conflicts   int
+		preempted   int
 		wantType    string
 		wantReason  string
 		wantMessage string
@@ -135,6 +136,10 @@ func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
 		"no namespace, with the code of a conflict": {
 			func(s *snapshot) { s.namespace = nil }, apierrors.NewConflict(corev1.Resource("namespaces"), "ot-member-frankfurt", errors.New("label team is missing")), 5,
 			v1alpha1.ConditionReady, string(v1alpha1.ReasonNamespaceMissing), "label team is missing",
+		},
+		"no namespace, with the code of what is missing": {
+			func(s *snapshot) { s.namespace = nil }, apierrors.NewNotFound(corev1.Resource("namespaces"), "ot-member-frankfurt"), 1,
+			v1alpha1.ConditionReady, string(v1alpha1.ReasonNamespaceMissing), "not found",
 		},
 		"a plan that is not withdrawn": {
 			func(s *snapshot) { s.holder, s.grant = "berlin", &v1alpha1.TransferGrant{} }, apierrors.NewInternalError(errors.New("failed calling webhook")), 0,
@@ -156,7 +161,7 @@ func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
 			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), known.member))
 			tt.change(&known)
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.member)}
-			for range tt.conflicts {
+			for range tt.preempted {
 				_, err := r.write(t.Context(), known.member, known, decide(known))
 				require.ErrorIs(t, err, tt.refusal)
 				require.Empty(t, images.refused, "another read may solve it")

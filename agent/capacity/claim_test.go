@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,13 +59,7 @@ func TestClaimsThatCannotBeCreated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := capacity.FindBlocker(apitest.Image("ns/a").WithDiskSize("10Gi").Obj(), "csi", capacity.Availability{Profile: tt.profile, LimitRanges: tt.ranges, FilesystemOverhead: 0.055})
-			if tt.wantReason == "" {
-				assert.Nil(t, got)
-				return
-			}
-			require.NotNil(t, got)
-			assert.Equal(t, tt.wantReason, got.Reason)
-			assert.Contains(t, got.Message, tt.wantMessage)
+			apitest.RequireFinding(t, got, tt.wantReason, tt.wantMessage)
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pelotech/ot-fleet/agent/admissionpolicy"
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -61,13 +62,7 @@ func TestCreationProblemIsKnownUntilCreation(t *testing.T) {
 		require.Equal(t, step.answer == nil, err == nil, "%v", err)
 		problem := m.CreationProblem(m.storedStatus().Slots[0])
 		assert.Equal(t, step.wantRequeued, requeued, "%v", step.answer)
-		if step.wantReason == "" {
-			assert.Nil(t, problem)
-			continue
-		}
-		require.NotNil(t, problem)
-		assert.Equal(t, step.wantReason, problem.Reason)
-		assert.Contains(t, problem.Message, step.wantMessage)
+		apitest.RequireFinding(t, problem, step.wantReason, step.wantMessage)
 	}
 }
 

@@ -12,10 +12,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/faults"
+	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -46,25 +48,35 @@ func TestOrderOfArrivalSurvivesKills(t *testing.T) {
 		<-agent.Done()
 		createSome()
 	}
-	faults.StartLeader(t, env, faults.WriteHooks{})
-	// Other tests would wait for the imports of these images.
+	last := faults.StartLeader(t, env, faults.WriteHooks{})
+	// Other tests would wait for the imports of these images. Nothing was made for them: an agent that
+	// deletes them, and looks for what is left of each, takes most of the test's CPU time.
 	t.Cleanup(func() {
+		last.KillAndWait()
+		for _, img := range images {
+			assert.NoError(t, env.Client().Patch(context.Background(), img, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		}
 		assert.NoError(t, env.Client().DeleteAllOf(context.Background(), &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
+		assert.NoError(t, env.Client().DeleteAllOf(context.Background(), &v1alpha1.ClusterReport{}, client.InNamespace(program.AgentNamespace)))
 		assert.True(t, testenv.AwaitCondition(t, func() bool {
 			left := &v1alpha1.VMDiskImageList{}
 			return env.Client().List(context.Background(), left, client.InNamespace(ns)) == nil && len(left.Items) == 0
 		}), "images are left")
 	})
-	keys := make([]v1alpha1.OrderingKey, len(images))
+	var keys []v1alpha1.OrderingKey
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		for i, img := range images {
-			got := &v1alpha1.VMDiskImage{}
-			if env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), got) != nil || len(got.Status.Revisions) == 0 {
+		keys = nil
+		got := &v1alpha1.VMDiskImageList{}
+		if env.Client().List(t.Context(), got, client.InNamespace(ns)) != nil {
+			return false
+		}
+		for i := range got.Items { // by name, and so in the order of their creation
+			if len(got.Items[i].Status.Revisions) == 0 {
 				return false
 			}
-			keys[i] = got.Status.Revisions[0].OrderingKey
+			keys = append(keys, got.Items[i].Status.Revisions[0].OrderingKey)
 		}
-		return true
+		return len(keys) == len(images)
 	}), "not all images are in the queue")
 	for i := range keys[1:] {
 		a, b := keys[i], keys[i+1]

@@ -109,18 +109,18 @@ func Start(ctx context.Context, cfg *rest.Config) (*Observer, error) {
 	return o, nil
 }
 
-// existingObjects returns the existing objects of a resource by the recorded events.
-func (o *Observer) existingObjects(r resource) map[types.UID]*unstructured.Unstructured {
+// existingVersions returns the versions of the existing objects of a resource by the recorded events.
+func (o *Observer) existingVersions(r resource) map[types.UID]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	there := map[types.UID]*unstructured.Unstructured{}
+	there := map[types.UID]string{}
 	for _, e := range o.events {
 		switch {
 		case e.resource != r:
 		case e.kind == watch.Deleted:
 			delete(there, e.object.GetUID())
 		default:
-			there[e.object.GetUID()] = e.object.DeepCopy()
+			there[e.object.GetUID()] = e.object.GetResourceVersion()
 		}
 	}
 	return there
@@ -194,13 +194,12 @@ func (o *Observer) History(ctx context.Context) (History, error) {
 
 // isCaughtUp reports whether the recorded events of a resource add up to a list of it.
 func (o *Observer) isCaughtUp(r resource, list *unstructured.UnstructuredList) bool {
-	there := o.existingObjects(r)
+	there := o.existingVersions(r)
 	if len(there) != len(list.Items) {
 		return false
 	}
 	for i := range list.Items {
-		seen := there[list.Items[i].GetUID()]
-		if seen == nil || seen.GetResourceVersion() != list.Items[i].GetResourceVersion() {
+		if there[list.Items[i].GetUID()] != list.Items[i].GetResourceVersion() {
 			return false
 		}
 	}

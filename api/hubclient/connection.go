@@ -106,7 +106,6 @@ type Connection struct {
 	report         cachedKind
 	exceededLimits chan error
 	watchErrors    chan error
-	failures       watchFailures
 }
 
 // codecs decode the errors of lists and watches.
@@ -220,8 +219,12 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 				c.endpoint.Namespace, c.options.SyncTimeout, context.DeadlineExceeded)
 		}
 	}
-	c.failures.markSynced()
-	return nil
+	select {
+	case err := <-c.watchErrors: // a kind that was started failed while others were listed
+		return c.limitOr(err)
+	default:
+		return nil
+	}
 }
 
 // OnMailboxEvent calls do for each object of the mailbox that is created, changed or

@@ -56,6 +56,7 @@ type mailboxWatch struct {
 	// started gets the outcome of the first watch, once; see setStarted.
 	started    chan error
 	hasStarted bool
+	failures   watchFailures
 	// version is the resourceVersion to watch from; empty to list first.
 	version string
 }
@@ -106,21 +107,13 @@ func (w *mailboxWatch) run(ctx context.Context) {
 	}
 }
 
-func (w *mailboxWatch) reportFailure(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	if broken := w.connection.reportWatchFailure(w.kind.String(), err); broken != nil {
-		w.setStarted(broken)
-	}
-}
-
 // setStarted records that the objects are listed and the server has accepted the first watch, or why
 // that failed. Invariant: a connection is not established before its watches are accepted, or a server
 // that refuses nothing but watches would be reached and lost again with each attempt.
 func (w *mailboxWatch) setStarted(err error) {
 	if !w.hasStarted {
 		w.hasStarted = true
+		w.failures = watchFailures{started: err == nil}
 		w.started <- err
 	}
 }

@@ -1,9 +1,9 @@
 package hubclient
 
 import (
+	"context"
 	"errors"
 	"net"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,70 +31,55 @@ func (e *WatchError) Error() string { return "its lists and watches fail: " + e.
 
 func (e *WatchError) Unwrap() error { return e.err }
 
-// watchFailures counts the failed lists and watches of a connection, by kind: when an API
-// server restarts, those of all kinds fail together.
+// watchFailures counts the failed lists and watches of one kind: when an API server restarts, those of all
+// kinds fail together.
 type watchFailures struct {
-	mu     sync.Mutex
-	synced bool
-	kinds  map[string]failuresInARow
-}
-
-type failuresInARow struct {
+	// started says that the kind is listed and its watch was accepted. Before, the first failure ends the
+	// connection: nothing is lost by that.
+	started bool
 	count   int
 	expired bool
 	last    time.Time
 }
 
-// markSynced has single failures count as such from now on. Before, the first one ends
-// the connection: nothing is lost by that.
-func (f *watchFailures) markSynced() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.synced, f.kinds = true, nil
-}
-
 // add reports whether a failure is one too many. The first one with 410 Expired does not
 // count: that is how a watch ends whose changes are compacted, and the next list mends it.
-// A server that cannot be dialed does not count once all is synced: the probe notices
+// A server that cannot be dialed does not count once the kind is started: the probe notices
 // that, and an outage that it misses loses nothing.
-func (f *watchFailures) add(kind string, err error, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if dial := (*net.OpError)(nil); f.synced && errors.As(err, &dial) && dial.Op == "dial" {
+func (f *watchFailures) add(err error, now time.Time) bool {
+	if dial := (*net.OpError)(nil); f.started && errors.As(err, &dial) && dial.Op == "dial" {
 		return false
 	}
-	row := f.kinds[kind]
-	if now.Sub(row.last) > failureWindow {
-		row = failuresInARow{}
+	if now.Sub(f.last) > failureWindow {
+		f.count, f.expired = 0, false
 	}
-	row.last = now
+	f.last = now
 	counts := true
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		counts, row.expired = row.expired, true
+		counts, f.expired = f.expired, true
 	}
 	if counts {
-		row.count++
+		f.count++
 	}
-	if f.kinds == nil {
-		f.kinds = map[string]failuresInARow{}
-	}
-	f.kinds[kind] = row
-	return counts && (!f.synced || row.count >= maxWatchFailures)
+	return counts && (!f.started || f.count >= maxWatchFailures)
 }
 
-// reportWatchFailure ends the connection after too many failures of a kind, and at once if
-// the credential may not list or watch it. It returns the reason; nil if the connection goes on.
-func (c *Connection) reportWatchFailure(kind string, err error) error {
+// reportFailure ends the connection after too many failures of a kind, and at once if the credential may
+// not list or watch it.
+func (w *mailboxWatch) reportFailure(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-	if !c.failures.add(kind, err, time.Now()) && !refused {
-		return nil
+	if !w.failures.add(err, time.Now()) && !refused {
+		return
 	}
 	if !refused {
 		err = &WatchError{err}
 	}
 	select {
-	case c.watchErrors <- err:
+	case w.connection.watchErrors <- err:
 	default:
 	}
-	return err
+	w.setStarted(err)
 }

@@ -46,14 +46,14 @@ func TestWatchFailures(t *testing.T) {
 		"an expired watch now and then": {failures: []failure{{"a", expired, 0}, {"a", expired, 2 * failureWindow}, {"a", expired, 2 * failureWindow}, {"a", expired, 2 * failureWindow}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var f watchFailures
-			if !tt.unsynced {
-				f.markSynced()
-			}
+			kinds := map[string]*watchFailures{}
 			now, got := begin, false
 			for i, failed := range tt.failures {
 				now = now.Add(failed.after)
-				got = f.add(failed.kind, failed.err, now)
+				if kinds[failed.kind] == nil {
+					kinds[failed.kind] = &watchFailures{started: !tt.unsynced}
+				}
+				got = kinds[failed.kind].add(failed.err, now)
 				assert.False(t, got && i < len(tt.failures)-1, "failure %d", i)
 			}
 			assert.Equal(t, tt.want, got)
@@ -64,18 +64,20 @@ func TestWatchFailures(t *testing.T) {
 // The watches of a connection count their failures by themselves.
 func TestRestartOfAPIServerKeepsConnection(t *testing.T) {
 	c := &Connection{watchErrors: make(chan error, 1)}
-	c.failures.markSynced()
-	fail := func(like client.Object) {
+	watches := map[string]*mailboxWatch{}
+	for _, like := range []client.Object{&v1alpha1.ClusterReport{}, &v1alpha1.ClusterPlan{}, &v1alpha1.TransferGrant{}} {
 		w, err := c.newWatch(like)
 		require.NoError(t, err)
-		w.reportFailure(t.Context(), errors.New("connection refused"))
+		w.setStarted(nil)
+		watches[w.kind.Kind] = w
 	}
+	fail := func(kind string) { watches[kind].reportFailure(t.Context(), errors.New("connection refused")) }
 	for range maxWatchFailures - 1 {
-		fail(&v1alpha1.ClusterReport{})
-		fail(&v1alpha1.ClusterPlan{})
-		fail(&v1alpha1.TransferGrant{})
+		fail("ClusterReport")
+		fail("ClusterPlan")
+		fail("TransferGrant")
 	}
 	assert.Empty(t, c.watchErrors)
-	fail(&v1alpha1.ClusterPlan{})
+	fail("ClusterPlan")
 	assert.Len(t, c.watchErrors, 1)
 }

@@ -3,11 +3,13 @@ package cachebounds
 import (
 	"reflect"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const (
-	// maxContentBytes bounds a typed object. Those that Kubernetes, CDI and the agent make have a few KiB.
+	// maxContentBytes bounds each part of a typed object: its metadata, its owners, and the rest. Those that
+	// Kubernetes, CDI and the agent make have a few KiB.
 	maxContentBytes = 64 << 10
 	// maxTextBytes bounds a text in it: an agent quotes less of a message.
 	maxTextBytes = 8 << 10
@@ -18,7 +20,7 @@ const (
 	entryBytes = 64
 )
 
-// boundContent cuts texts and lists of an object, a pointer to a struct, so that it takes about
+// boundContent cuts texts and lists of an object, a pointer to a struct, so that each part of it takes about
 // maxContentBytes at most. What is beyond is missing or empty.
 func boundContent(object any) {
 	b := contentBudget{left: maxContentBytes}
@@ -27,7 +29,16 @@ func boundContent(object any) {
 
 type contentBudget struct{ left int }
 
+// Annotations, which anybody writes, use up nothing of an object's owners or content.
+var (
+	metadataType = reflect.TypeFor[metav1.ObjectMeta]()
+	ownersType   = reflect.TypeFor[[]metav1.OwnerReference]()
+)
+
 func (b *contentBudget) bound(v reflect.Value) {
+	if of := v.Type(); of == metadataType || of == ownersType {
+		b = &contentBudget{left: maxContentBytes}
+	}
 	switch v.Kind() {
 	case reflect.String:
 		if limit := max(0, min(maxTextBytes, b.left)); v.Len() > limit && v.CanSet() {

@@ -36,7 +36,7 @@ const MaxFinalizers = 16
 var readFinalizers = []string{v1alpha1.FinalizerImage, metav1.FinalizerDeleteDependents}
 
 // MaxOwners bounds the owners of an object in a cache. Invariant: a list of that length may be cut, and is
-// never written.
+// never written; fewer, of names that objects can have, are within maxContentBytes.
 const MaxOwners = 64
 
 // keys are the labels and annotations of others' objects and the agent's own that decisions read. A key
@@ -61,17 +61,14 @@ var keys = []string{
 	"template.kubevirt.io/architecture",
 }
 
-// keysOfLists are those whose values are lists of names.
-var keysOfLists = []string{v1alpha1.AnnotationOverlaid, v1alpha1.AnnotationIgnoreOrphanedDisks, v1alpha1.AnnotationMigratedVolumes}
+// keysOfMachineLists are those of KubeVirt's VirtualMachine whose values are lists of names.
+var keysOfMachineLists = []string{v1alpha1.AnnotationOverlaid, v1alpha1.AnnotationMigratedVolumes}
 
 // valueLimits bound the values of keys. Trim is called for each event: it looks up the few keys of an object.
 var valueLimits = func() map[string]int {
 	limits := map[string]int{restoreUID: maxValueBytes}
 	for _, key := range keys {
 		limits[key] = maxValueBytes
-	}
-	for _, key := range keysOfLists {
-		limits[key] = maxListedNames
 	}
 	return limits
 }()
@@ -102,7 +99,7 @@ func Trim(obj any) (any, error) {
 		trimMetadata(o.(metav1.Object))
 		boundContent(o)
 	case *v1alpha1.VMDiskImage: // the CRD bounds the rest
-		trimMetadata(o)
+		trimMetadata(o, v1alpha1.AnnotationIgnoreOrphanedDisks)
 		finalizers := o.Finalizers // of which ours must not be missing
 		boundContent(&o.ObjectMeta)
 		o.Finalizers = finalizers
@@ -113,7 +110,7 @@ func Trim(obj any) (any, error) {
 		trimMetadata(o)
 		boundContent(o)
 	case *unstructured.Unstructured: // KubeVirt's VirtualMachine
-		trimMetadata(o)
+		trimMetadata(o, keysOfMachineLists...)
 		trimUnstructured(o)
 	}
 	return obj, nil
@@ -139,9 +136,10 @@ func containerNames(containers []corev1.Container) (named []corev1.Container) {
 }
 
 // trimMetadata keeps what decisions read, in memory of its own: a part of a string holds the whole.
-func trimMetadata(o metav1.Object) {
+// keysOfLists are the annotations of its kind whose values are lists of names.
+func trimMetadata(o metav1.Object, keysOfLists ...string) {
 	o.SetLabels(trimKeys(o.GetLabels()))
-	o.SetAnnotations(trimKeys(o.GetAnnotations()))
+	o.SetAnnotations(trimKeys(o.GetAnnotations(), keysOfLists...))
 	if owners := o.GetOwnerReferences(); len(owners) > MaxOwners {
 		o.SetOwnerReferences(slices.Clone(owners[:MaxOwners]))
 	}
@@ -156,7 +154,7 @@ func trimMetadata(o metav1.Object) {
 	}
 }
 
-func trimKeys(all map[string]string) map[string]string {
+func trimKeys(all map[string]string, keysOfLists ...string) map[string]string {
 	kept := all
 	if len(all) > maxTrimmedKeys {
 		kept = map[string]string{}
@@ -164,6 +162,9 @@ func trimKeys(all map[string]string) map[string]string {
 	restored := 0
 	for key, value := range all {
 		limit, isRead := valueLimits[key]
+		if slices.Contains(keysOfLists, key) {
+			limit = maxListedNames
+		}
 		if !isRead && restored < maxKeysOfRestore && strings.HasPrefix(key, restorePrefix) {
 			restored++
 			isRead = true

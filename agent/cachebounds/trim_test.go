@@ -6,6 +6,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -129,6 +131,36 @@ func TestObjectsAsTheyAreMadeAreKept(t *testing.T) {
 	assert.False(t, IsTrimmed(machine))
 }
 
+// TestAnnotationsUseUpNothingElse: a patch of owners replaces the list, and a clone is in flight by its source.
+func TestAnnotationsUseUpNothingElse(t *testing.T) {
+	annotations := map[string]string{}
+	for _, key := range keys {
+		annotations[key] = strings.Repeat("x", maxListedNames)
+	}
+	var owners []metav1.OwnerReference
+	for i := range MaxOwners - 1 {
+		owners = append(owners, metav1.OwnerReference{
+			APIVersion: strings.Repeat("g", 253) + "/" + strings.Repeat("v", 63), Kind: strings.Repeat("K", 63), Name: strings.Repeat("n", 253), UID: types.UID(fmt.Sprintf("%036d", i)),
+		})
+	}
+	source := cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "golden-r"}}
+	for _, o := range []client.Object{
+		&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{Source: source.DeepCopy()}}, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{},
+		&metav1.PartialObjectMetadata{},
+	} {
+		t.Run(fmt.Sprintf("%T", o), func(t *testing.T) {
+			o.SetAnnotations(maps.Clone(annotations))
+			o.SetOwnerReferences(slices.Clone(owners))
+			_, err := Trim(o)
+			require.NoError(t, err)
+			assert.Equal(t, owners, o.GetOwnerReferences())
+			if dv, isDataVolume := o.(*cdiv1.DataVolume); isDataVolume {
+				assert.Equal(t, source, *dv.Spec.Source)
+			}
+		})
+	}
+}
+
 // TestEachKeyOfAMemberIsKept reads the first group of labels and annotations of the API.
 func TestEachKeyOfAMemberIsKept(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../api/v1alpha1/labels.go", nil, 0)
@@ -168,10 +200,11 @@ func TestTrimKeys(t *testing.T) {
 			for i := range others {
 				all["a"+strconv.Itoa(i)] = long
 			}
+			assert.Equal(t, long[:maxValueBytes], trimKeys(maps.Clone(all))[v1alpha1.AnnotationOverlaid], "of a kind that has none")
 			assert.Equal(t, map[string]string{
 				v1alpha1.LabelImageUID: "uid", v1alpha1.AnnotationRequestedStorage: long[:maxValueBytes], v1alpha1.AnnotationOverlaid: long[:maxListedNames],
 				restoreUID: "restore", "restore.kubevirt.io/name": "",
-			}, trimKeys(all))
+			}, trimKeys(all, v1alpha1.AnnotationOverlaid))
 		})
 	}
 	assert.Nil(t, trimKeys(map[string]string{"a": "b"}))

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,11 +36,10 @@ func (s *Env) CreateHomeNamespace(t *testing.T) string {
 		assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, EmptyPlan())))
 		assert.NoError(t, c.DeleteAllOf(ctx, &v1alpha1.VMDiskImage{}, client.InNamespace(ns)))
 		var left v1alpha1.VMDiskImageList
-		assert.NoError(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, Patience, true, func(ctx context.Context) (bool, error) {
+		assert.True(t, AwaitCondition(t, func() bool {
 			left = v1alpha1.VMDiskImageList{}
-			err := c.List(ctx, &left, client.InNamespace(ns))
-			return err == nil && len(left.Items) == 0, nil
-		}), "images that are not deleted: %+v", left.Items)
+			return c.List(ctx, &left, client.InNamespace(ns)) == nil && len(left.Items) == 0
+		}), "images that are not deleted: %+v", &left)
 	})
 	return ns
 }

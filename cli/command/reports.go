@@ -93,7 +93,7 @@ func fillWhere(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, 
 		}
 		for j := range detail.PerMember {
 			for _, entry := range detail.PerMember[j].Entries {
-				if entry.Namespace == v.Namespace && entry.Name == v.Image && entry.Phase != "" {
+				if entry.Namespace == v.Namespace && entry.Name == v.Image {
 					where.Put(detail.PerMember[j].Member, v.Version, rollout.InIt{Phase: entry.Phase, Reason: entry.Reason, References: entry.References})
 				}
 			}
@@ -112,8 +112,8 @@ func fillWhereByName(ctx context.Context, api *connect.ReadAPI, where *rollout.W
 		for i := range list.Clusters {
 			c := &list.Clusters[i]
 			for _, v := range c.Versions {
-				if r := v.Reported; r != nil && r.UID != "" {
-					where.Put(c.Cluster, v.Version, rollout.InIt{Phase: r.Phase, Reason: r.Reason, References: r.References})
+				if r := v.Reported; r != nil {
+					where.Put(c.Cluster, v.Version, rollout.InIt{Phase: r.Phase, Reason: r.ReasonOrPlan(), References: r.References})
 				}
 			}
 		}

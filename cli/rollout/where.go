@@ -105,7 +105,7 @@ type WhereCluster struct {
 	Effective *readapi.EffectiveImage `json:"effective,omitempty"`
 }
 
-// InIt is how a version is in a cluster.
+// InIt is how a version is in a cluster. Without a phase it is planned, and absent for the reason.
 type InIt struct {
 	Phase      v1alpha1.Phase  `json:"phase"`
 	Reason     v1alpha1.Reason `json:"reason,omitempty"`
@@ -136,8 +136,15 @@ func (w *Where) Add(m *v1alpha1.MemberCluster, placed bool) {
 func (w *Where) Put(cluster, version string, in InIt) {
 	for i := range w.Clusters {
 		if w.Clusters[i].Cluster == cluster {
-			w.Clusters[i].Has[version] = in
+			w.Clusters[i].put(version, in)
 		}
+	}
+}
+
+// put leaves out an image that is planned and absent, unless a person is waited for.
+func (c *WhereCluster) put(version string, in InIt) {
+	if in.Phase != "" || in.Reason != "" {
+		c.Has[version] = in
 	}
 }
 
@@ -145,8 +152,8 @@ func (w *Where) Put(cluster, version string, in InIt) {
 func (c *WhereCluster) Read(img *v1alpha1.FleetDiskImage, reported []v1alpha1.ReportedImage) {
 	for i := range img.Status.Versions {
 		v := &img.Status.Versions[i]
-		if r := FindReported(reported, v.Namespace, v.Image); r != nil && r.UID != "" {
-			c.Has[v.Version] = InIt{r.Phase, r.Reason, r.References}
+		if r := FindReported(reported, v.Namespace, v.Image); r != nil {
+			c.put(v.Version, InIt{r.Phase, r.ReasonOrPlan(), r.References})
 		}
 	}
 }
@@ -273,6 +280,8 @@ func (c *WhereCluster) cell(version string, notRead bool) render.Line {
 		return render.Done.With("ready%s", used)
 	case in.Phase == v1alpha1.PhaseFailed:
 		return render.Failed.With("%s", in.Reason)
+	case in.Phase == "":
+		return render.Attention.With("%s", in.Reason)
 	case in.Phase == v1alpha1.PhaseSyncing:
 		return render.Running.With("%s", in.Phase)
 	default:

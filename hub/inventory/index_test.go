@@ -136,7 +136,7 @@ func TestIndexTellsWhyMembersAreUnknown(t *testing.T) {
 func TestIndexCountsPhases(t *testing.T) {
 	x := inventory.NewIndex()
 	planned := reportedImage("planned", "s", "", 0, nil)
-	planned.UID = ""
+	planned.UID, planned.Plan = "", &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing}
 	x.SetRoot("a", newRoot(pageRef("p", 1)))
 	x.SetPage("a", "p", 1, []v1alpha1.ReportedImage{planned, reportedImage("new", "s", "", 0, timeAt(1)), reportedImage("later", "s", "Dreaming", 0, timeAt(2)), reportedImage("f", "s", v1alpha1.PhaseFailed, 0, timeAt(3))})
 	d, _ := x.Image("s")
@@ -145,6 +145,7 @@ func TestIndexCountsPhases(t *testing.T) {
 	}, d.Counts)
 	assert.Equal(t, timeAt(3), d.UnreferencedSince, "an absent image needs no time")
 	assert.Equal(t, v1alpha1.Phase(""), d.PerMember[0].Entries[3].Phase)
+	assert.Equal(t, v1alpha1.ReasonNamespaceMissing, d.PerMember[0].Entries[3].Reason)
 }
 
 func TestIndexListsFirstFailingImages(t *testing.T) {

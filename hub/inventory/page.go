@@ -159,7 +159,7 @@ func truncateFailing(failing []v1alpha1.ImageSummary) []v1alpha1.ImageSummary {
 
 func newEntry(img *v1alpha1.ReportedImage) entry {
 	e := entry{
-		namespace: unique.Make(img.Namespace), name: unique.Make(img.Name), reason: unique.Make(string(img.Reason)),
+		namespace: unique.Make(img.Namespace), name: unique.Make(img.Name), reason: unique.Make(string(img.ReasonOrPlan())),
 		bytes: img.Bytes, references: img.References,
 		phaseIndex: phaseIndexOf(img), flags: flagsOf(img),
 	}

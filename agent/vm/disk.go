@@ -67,7 +67,7 @@ func (d *diskDecider) reportMadeDisk() bool {
 		d.requested = true
 		d.volume = d.completeVolume()
 		d.recordClaim()
-	case d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM): // the other claim is the disk
+	case d.isRootElsewhere():
 		d.requested = true
 		d.volume = d.completeVolume()
 	case !d.CDIServed && !d.deployIgnored() && !d.isRemoved(): // a disk that cannot be read is not lost

@@ -67,6 +67,12 @@ func (d *diskDecider) isReplacedElsewhere() bool {
 	return claim != "" && claim != d.objectName
 }
 
+// isRootElsewhere reports whether a claim of another name is the root disk of this machine: its pin stays,
+// and no other is cloned, whatever becomes of the DataVolume.
+func (d *diskDecider) isRootElsewhere() bool {
+	return d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM)
+}
+
 // isRestoredInPlace reports whether KubeVirt has restored a snapshot into this claim, which has the disk's
 // name. Invariant: that of another restore, which may not be complete, or one that CDI has made since, is
 // not the disk.

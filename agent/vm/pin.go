@@ -14,7 +14,7 @@ import (
 // pinImage chooses what the disk is cloned from. Once the disk is cloned the pin
 // stays: another image, revision or snapshot is for a new disk only.
 func (d *diskDecider) pinImage() {
-	if d.isComplete() {
+	if d.isComplete() || d.isRootElsewhere() {
 		d.pinFromDisk()
 		return
 	}

@@ -173,6 +173,32 @@ func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
 	})
 }
 
+// TestPinOfMigratedRootDiskStays: it says what the disk was cloned from, also once the source and the former
+// DataVolume are gone.
+func TestPinOfMigratedRootDiskStays(t *testing.T) {
+	for name, loseImage := range map[string]func(*world){
+		"another revision is served": func(w *world) { w.Image = goldenImage(2) },
+		"the image is made anew":     func(w *world) { w.Image = goldenImage(2); w.Image.UID = "uid-of-another" },
+		"the image is gone":          func(w *world) { w.Image = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+			before := w.VM.Status.Pinned.DeepCopy()
+			w.migrateVolume("root", "fast")
+			w.reconcile()
+			w.DataVolume, w.Claim, w.sourceExists = nil, nil, false
+			loseImage(w)
+			w.refreshPinned()
+			for range 3 {
+				w.reconcile()
+				assert.Equal(t, before, w.VM.Status.Pinned)
+				w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+				assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired), w.conditionMessage(v1alpha1.ConditionImageAcquired))
+			}
+		})
+	}
+}
+
 // TestVolumeOfOverlayFollowsIt: its author migrates it there.
 func TestVolumeOfOverlayFollowsIt(t *testing.T) {
 	overlay := func(dataVolume string) string {

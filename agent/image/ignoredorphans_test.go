@@ -1,12 +1,15 @@
 package image_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -17,13 +20,16 @@ func TestOrphanedDisksAreIgnoredByNamespace(t *testing.T) {
 		ignored  string
 		holder   image.Holder
 		wantHeld bool
+		// wantIgnored is the value in the command of the message.
+		wantIgnored string
 	}{
-		"nobody has said anything": {"", image.Holder{Name: disk, OrphanedDisk: true}, true},
-		"its namespace":            {"other,tenant", image.Holder{Name: disk, OrphanedDisk: true}, false},
-		"all namespaces":           {"*", image.Holder{Name: disk, OrphanedDisk: true}, false},
-		"another namespace":        {"other", image.Holder{Name: disk, OrphanedDisk: true}, true},
-		"part of its name":         {"ten,tenants", image.Holder{Name: disk, OrphanedDisk: true}, true},
-		"a machine of the same":    {"tenant,*", image.Holder{Name: "tenant/x"}, true},
+		"nobody has said anything": {"", image.Holder{Name: disk, OrphanedDisk: true}, true, "tenant"},
+		"its namespace":            {"other,tenant", image.Holder{Name: disk, OrphanedDisk: true}, false, ""},
+		"with spaces":              {" other ,, tenant ", image.Holder{Name: disk, OrphanedDisk: true}, false, ""},
+		"all namespaces":           {"*", image.Holder{Name: disk, OrphanedDisk: true}, false, ""},
+		"another namespace":        {"other", image.Holder{Name: disk, OrphanedDisk: true}, true, "other,tenant"},
+		"part of its name":         {"tenants, ten", image.Holder{Name: disk, OrphanedDisk: true}, true, "ten,tenant,tenants"},
+		"a machine of the same":    {"tenant,*", image.Holder{Name: "tenant/x"}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newQueuedSimulation(t, apitest.Image("farm/a"), policyWithoutPreflight())
@@ -36,8 +42,38 @@ func TestOrphanedDisksAreIgnoredByNamespace(t *testing.T) {
 			assert.Equal(t, tt.wantHeld, held)
 			if held && tt.holder.OrphanedDisk {
 				assert.Contains(t, w.status().Message, disk)
-				assert.Contains(t, w.status().Message, "kubectl -n farm annotate vmdiskimages.pelotech.ot a pelotech.ot/ignore-orphaned-disks=tenant --overwrite")
+				assert.Contains(t, w.status().Message, "kubectl -n farm annotate vmdiskimages.pelotech.ot a pelotech.ot/ignore-orphaned-disks="+tt.wantIgnored+" --overwrite")
 			}
+		})
+	}
+}
+
+// TestCommandIgnoresAllOrphanedDisks: one that named a single namespace, or not those of before, would be
+// followed by another command without end.
+func TestCommandIgnoresAllOrphanedDisks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		namespaces int
+		wantValue  string
+	}{
+		"two namespaces": {2, "other,tenant-0,tenant-1"},
+		"many":           {60, "*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newQueuedSimulation(t, apitest.Image("farm/a"), policyWithoutPreflight())
+			w.runImport()
+			for i := range tt.namespaces {
+				for _, disk := range []string{"a", "b"} {
+					w.holders = append(w.holders, image.Holder{Name: fmt.Sprintf("tenant-%d/%s", i, disk), OrphanedDisk: true})
+				}
+			}
+			w.img.Annotations = map[string]string{v1alpha1.AnnotationIgnoreOrphanedDisks: "other"}
+			w.deleteImage()
+			w.reconcile()
+			require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
+			require.Contains(t, w.status().Message, shellword.Quote(v1alpha1.AnnotationIgnoreOrphanedDisks+"="+tt.wantValue)+" --overwrite")
+			w.img.Annotations[v1alpha1.AnnotationIgnoreOrphanedDisks] = tt.wantValue
+			w.reconcile()
+			assert.True(t, w.img == nil || w.status().Phase != v1alpha1.PhaseTerminating, "it is released by the command")
 		})
 	}
 }

@@ -25,6 +25,9 @@ type Holder struct {
 	Pins []*v1alpha1.PinnedImage
 }
 
+// maxIgnoredBytes bounds the list of namespaces in a command, which has to fit into a message.
+const maxIgnoredBytes = 512
+
 // allNamespaces as the value of AnnotationIgnoreOrphanedDisks ignores the orphaned disks of every namespace.
 const allNamespaces = "*"
 
@@ -33,10 +36,37 @@ const allNamespaces = "*"
 //
 // Invariant: a VirtualMachine holds its images whatever is said, and so does its disk.
 func (d *decider) dropIgnoredHolders() {
-	ignored := strings.Split(d.Image.Annotations[v1alpha1.AnnotationIgnoreOrphanedDisks], ",")
+	ignored := d.ignoredNamespaces()
 	d.Holders = slices.DeleteFunc(slices.Clone(d.Holders), func(h Holder) bool {
 		return h.OrphanedDisk && (slices.Contains(ignored, allNamespaces) || slices.Contains(ignored, h.namespace()))
 	})
+}
+
+// ignoredNamespaces returns the entries of AnnotationIgnoreOrphanedDisks.
+func (d *decider) ignoredNamespaces() (namespaces []string) {
+	for entry := range strings.SplitSeq(d.Image.Annotations[v1alpha1.AnnotationIgnoreOrphanedDisks], ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			namespaces = append(namespaces, entry)
+		}
+	}
+	return namespaces
+}
+
+// ignoringAlso returns a value of AnnotationIgnoreOrphanedDisks that ignores what the present one does, and
+// all orphaned disks that hold the image.
+func (d *decider) ignoringAlso() string {
+	namespaces := d.ignoredNamespaces()
+	for i := range d.Holders {
+		if d.Holders[i].OrphanedDisk {
+			namespaces = append(namespaces, d.Holders[i].namespace())
+		}
+	}
+	slices.Sort(namespaces)
+	value := strings.Join(slices.Compact(namespaces), ",")
+	if len(value) > maxIgnoredBytes {
+		return allNamespaces
+	}
+	return value
 }
 
 func (h *Holder) namespace() string {
@@ -93,19 +123,18 @@ const (
 	adviceOrphanedDisk = "; the VirtualMachine of an orphaned disk no longer exists: "
 	adviceUnusedDisk   = "delete its DataVolume and PersistentVolumeClaim if nothing uses it, or adopt it by creating the VirtualMachine again, whose status says how"
 	adviceUsedDisk     = " still uses it, so keep it, and adopt both by creating the VirtualMachine again, whose status says how"
-	adviceIgnoredDisk  = "; a disk with a complete copy does not need the image, and anyone who may create claims in a namespace can make one look like an orphaned disk: to have those of its namespace hold the image no longer, "
+	adviceIgnoredDisk  = "; a disk with a complete copy does not need the image, and anyone who may create claims in a namespace can make one look like an orphaned disk: to have those of the namespaces in this command hold the image no longer ('*' is all), "
 )
 
 func (d *decider) listHolders() string {
 	text := joinNames(d.status.References.Holders, int(d.status.References.Count))
-	orphan := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk })
-	if orphan < 0 {
+	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
 		return text
 	}
 	advice := adviceUnusedDisk
 	if used := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UsedBy != "" }); used >= 0 {
-		orphan, advice = used, d.Holders[used].UsedBy+adviceUsedDisk
+		advice = d.Holders[used].UsedBy + adviceUsedDisk
 	}
 	return text + adviceOrphanedDisk + advice + adviceIgnoredDisk + shellword.FormatCommand("kubectl -n %s annotate vmdiskimages.pelotech.ot %s %s --overwrite",
-		d.Image.Namespace, d.Image.Name, v1alpha1.AnnotationIgnoreOrphanedDisks+"="+d.Holders[orphan].namespace())
+		d.Image.Namespace, d.Image.Name, v1alpha1.AnnotationIgnoreOrphanedDisks+"="+d.ignoringAlso())
 }

@@ -27,6 +27,7 @@ func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberClus
 	if err := r.storeAttempts(ctx, member, &snapshot.Attempts, snapshot.NextAttempt()); err != nil {
 		return err
 	}
+	r.resetLeaseConflicts(member.Name)
 	log := log.FromContext(ctx).WithValues("version", snapshot.Desired.Version, "revision", snapshot.Desired.Revision, "attempt", snapshot.Attempts.Count)
 	err := attempt()
 	r.Metrics.CountAttempt(err == nil)

@@ -37,8 +37,8 @@ import (
 )
 
 // serveMember serves a member without an agent, which answers each creation of a Lease with a conflict,
-// and counts these. It returns a kubeconfig.
-func serveMember(t *testing.T, leases *atomic.Int32) []byte {
+// and counts these. While held is set, it shows a Lease of another process. It returns a kubeconfig.
+func serveMember(t *testing.T, leases *atomic.Int32, held *atomic.Bool) []byte {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -58,6 +58,9 @@ func serveMember(t *testing.T, leases *atomic.Int32) []byte {
 		case path.Base(r.URL.Path) == "leases" && r.Method == http.MethodPost:
 			leases.Add(1)
 			refuse(http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		case path.Base(path.Dir(r.URL.Path)) == "leases" && r.Method == http.MethodGet && held.Load():
+			fmt.Fprintf(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":%q,"namespace":"ot-agent","resourceVersion":"%d"},"spec":{"holderIdentity":"x","leaseDurationSeconds":1}}`,
+				path.Base(r.URL.Path), leases.Load())
 		default:
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 		}
@@ -73,10 +76,10 @@ func serveMember(t *testing.T, leases *atomic.Int32) []byte {
 	return kubeconfig
 }
 
-// A member chooses what it answers: one whose Lease cannot be taken must not hold an install slot again and
-// again. What lasts counts as an attempt, as any other failure does, and is said.
-func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
-	var leases atomic.Int32
+// installInServed returns a Reconciler with one member, which serveMember serves, and what reconciles it and
+// returns the delay, the condition's reason, and the attempts.
+func installInServed(t *testing.T, leases *atomic.Int32, held *atomic.Bool) (*Reconciler, func() (time.Duration, string, install.Attempts)) {
+	t.Helper()
 	hubScheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(hubScheme), v1alpha1.AddToScheme(hubScheme)))
 	member := &v1alpha1.MemberCluster{
@@ -85,7 +88,7 @@ func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
 	}
 	api := fake.NewClientBuilder().WithScheme(hubScheme).WithObjects(member,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "hub"}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "edge"}, Data: map[string][]byte{"kubeconfig": serveMember(t, &leases)}}).
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "edge"}, Data: map[string][]byte{"kubeconfig": serveMember(t, leases, held)}}).
 		WithIndex(&v1alpha1.MemberCluster{}, "claim", func(o client.Object) []string {
 			return []string{string(memberstatus.ClaimedCluster(o.(*v1alpha1.MemberCluster)))}
 		}).Build()
@@ -96,8 +99,7 @@ func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
 		Admins: &connection.AdminKubeconfigs{Secrets: &connection.SecretReader{Cached: api, Live: api, Namespace: "ot-hub"}, Live: api},
 		Chart:  chart, Namespace: "ot-hub", Process: "p", RequestTimeout: 10 * time.Second, LeaseDuration: leaseDuration, Backoff: time.Minute, installSlots: make(chan struct{}, 1),
 	}
-	// reconcile returns the delay, the condition's reason, and the attempts.
-	reconcile := func() (time.Duration, string, install.Attempts) {
+	return r, func() (time.Duration, string, install.Attempts) {
 		t.Helper()
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)})
 		require.NoError(t, err)
@@ -107,6 +109,13 @@ func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
 		require.NotNil(t, condition)
 		return result.RequeueAfter, condition.Reason, install.ParseAttempts(stored.Annotations[v1alpha1.AnnotationInstallAttempts])
 	}
+}
+
+// A member chooses what it answers: one whose Lease cannot be taken must not hold an install slot again and
+// again. What lasts counts as an attempt, as any other failure does, and is said.
+func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
+	var leases atomic.Int32
+	r, reconcile := installInServed(t, &leases, &atomic.Bool{})
 	last := time.Duration(0)
 	for range 5 {
 		wait, reason, attempts := reconcile()
@@ -122,4 +131,25 @@ func TestConflictOverLeaseThatLastsIsAnAttempt(t *testing.T) {
 	assert.Contains(t, attempts.Error, "acquiring Lease ot-agent/")
 	assert.EqualValues(t, 6, leases.Load())
 	assert.Empty(t, r.installSlots)
+}
+
+// Nothing that the member shows in between begins the count anew.
+func TestConflictsOverLeaseAddUp(t *testing.T) {
+	var leases atomic.Int32
+	var held atomic.Bool
+	r, reconcile := installInServed(t, &leases, &held)
+	for range maxLeaseConflicts {
+		_, reason, attempts := reconcile()
+		assert.Equal(t, v1alpha1.ReasonInstalling, reason)
+		assert.Zero(t, attempts)
+		held.Store(true)
+		_, reason, _ = reconcile()
+		assert.Equal(t, v1alpha1.ReasonInstalling, reason, "another process installs")
+		held.Store(false)
+	}
+	_, reason, attempts := reconcile()
+	assert.Equal(t, v1alpha1.ReasonInstallFailed, reason)
+	assert.Equal(t, 1, attempts.Count)
+	assert.EqualValues(t, maxLeaseConflicts+1, leases.Load())
+	assert.Empty(t, r.leaseConflicts, "the next attempt has its own")
 }

@@ -72,6 +72,9 @@ type Reconciler struct {
 	hubUID string
 	// failedProbes counts failures to read a member in a row, by member.
 	failedProbes map[string]int
+	// leaseConflicts counts conflicts over the Lease since it was last taken or an attempt was counted, by
+	// member.
+	leaseConflicts map[string]int
 	// waitingForSlot has the members that wait for an install slot.
 	waitingForSlot map[string]bool
 }
@@ -230,13 +233,14 @@ func (r *Reconciler) installAgent(ctx context.Context, member *v1alpha1.MemberCl
 			r.publishDecision(member, d)
 			err := session.takeLease(ctx)
 			if held = err == nil; held {
+				r.resetLeaseConflicts(member.Name)
 				continue // the member may have changed before the Lease was taken
 			}
-			if trigger.IsConflict(err) && !r.conflicts.IsExhausted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}) {
+			if trigger.IsConflict(err) && r.countLeaseConflict(member.Name) <= maxLeaseConflicts {
 				return ctrl.Result{}, err // another process was faster
 			}
-			// Failing to take the Lease counts as an attempt: those are bounded. So do conflicts that last: a
-			// member may answer each request with one.
+			// Failing to take the Lease counts as an attempt: those are bounded. So do conflicts, whatever the
+			// member answers in between.
 			if err := r.runAttempt(ctx, member, &snapshot, func() error { return err }); err != nil {
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// maxLeaseConflicts over a member's Lease are retried: more are no other process that was faster.
+const maxLeaseConflicts = 5
+
 // slotRetryDelay spreads the retries of members that wait for a slot.
 func slotRetryDelay() time.Duration { return 2*time.Second + rand.N(2*time.Second) }
 
@@ -60,11 +63,29 @@ func (r *Reconciler) countFailedProbe(member string, failed bool) (before int) {
 	return before
 }
 
+// countLeaseConflict counts a conflict over the Lease of a member, and returns the count.
+func (r *Reconciler) countLeaseConflict(member string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leaseConflicts == nil {
+		r.leaseConflicts = map[string]int{}
+	}
+	r.leaseConflicts[member]++
+	return r.leaseConflicts[member]
+}
+
+func (r *Reconciler) resetLeaseConflicts(member string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.leaseConflicts, member)
+}
+
 // forgetMember drops a member that was deleted or has opted out.
 func (r *Reconciler) forgetMember(member string) {
 	r.foreignLeases.forget(member)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.failedProbes, member)
+	delete(r.leaseConflicts, member)
 	delete(r.waitingForSlot, member)
 }

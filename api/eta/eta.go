@@ -88,6 +88,9 @@ type Estimate struct {
 	Position int
 	// At is when it is expected; 9 of 10 end between Low and High. Zero with Why.
 	At, Low, High time.Time
+	// Begin is when it is expected to get its slot: what lies before, others wait for at the same
+	// time. Zero with Why, and for an import that runs.
+	Begin time.Time
 	// AtMost: a size is unknown, and that of the disk counts; it may be done before Low.
 	AtMost bool
 	// Why no time is given; empty where one is.
@@ -214,6 +217,9 @@ func (s Snapshot) toEstimate(position int, left work) Estimate {
 	}
 	factor := math.Exp(rangeWidth * deviation)
 	e.AtMost = left.atMost
+	if position > 0 {
+		e.Begin = s.timeAfter(left.begin)
+	}
 	e.At, e.Low, e.High = s.timeAfter(left.seconds), s.timeAfter(left.seconds/factor), s.timeAfter(left.seconds*factor)
 	return e
 }

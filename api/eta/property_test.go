@@ -88,6 +88,8 @@ func TestEstimateHasTimesOrAReason(t *testing.T) {
 			require.False(t, e.Low.Before(s.Now), "%v is in the past", e.Low)
 			require.False(t, e.At.Before(e.Low), "%v is before %v", e.At, e.Low)
 			require.False(t, e.High.Before(e.At), "%v is before %v", e.High, e.At)
+			require.Equal(t, e.Position == 0, e.Begin.IsZero(), "only what waits has yet to begin")
+			require.False(t, e.At.Before(e.Begin), "%v is before %v", e.At, e.Begin)
 		}
 	})
 }

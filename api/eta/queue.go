@@ -166,6 +166,7 @@ func (p *player) finishImport(q *v1alpha1.QueuedImport) work {
 	if w.why != "" {
 		return w
 	}
+	w.begin = p.now.seconds
 	w.seconds, w.variance, w.atMost = p.now.seconds+w.seconds, p.now.variance+w.variance, p.now.atMost || w.atMost
 	return w
 }

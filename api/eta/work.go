@@ -9,6 +9,7 @@ import (
 // work is how long something takes, or until when, in seconds since the observation.
 type work struct {
 	seconds, variance float64
+	begin             float64 // of an image that waits: when it gets its slot
 	atMost            bool
 	why               Unknown
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
-	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/preload"
@@ -22,7 +21,8 @@ import (
 func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, images []*v1alpha1.FleetDiskImage, targets []preload.Target) (f preload.Fleet, unread string, err error) {
 	f = preload.Fleet{Now: e.now(), Live: e.live}
 	var noPolicy error
-	f.Budget, noPolicy = e.readBudget(ctx, f.Now)
+	var isOpen bool
+	f.Budget, isOpen, noPolicy = e.readBudget(ctx, hub, f.Now)
 	if e.live {
 		err = e.gatherLive(ctx, images, &targets[0])
 	}
@@ -34,6 +34,11 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 		return f, "Not known when clusters have it, since the policy cannot be read: " + noPolicy.Error(), cmp.Or(err, ctx.Err())
 	case e.live:
 		return f, "", err
+	}
+	if isOpen {
+		if f.Held, err = listHeldSlots(ctx, hub); err != nil {
+			return f, "", err
+		}
 	}
 	activities, err := e.listActivities(ctx, hub)
 	if err != nil {
@@ -60,21 +65,37 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 	return f, unread, err
 }
 
-// readBudget returns the fleet's budget by the policy in force; nil for none.
-func (e *environment) readBudget(ctx context.Context, now time.Time) (*policy.Budget, error) {
-	r, err := e.newPolicyReader(apipolicy.DefaultNamespace + "/" + apipolicy.DefaultName)
-	if err != nil {
-		return nil, err
+// readBudget returns the fleet's budget by the policy in force, or while its window is closed, that of the
+// next opening; nil for none.
+func (e *environment) readBudget(ctx context.Context, hub *connect.Cluster, now time.Time) (budget *policy.Budget, isOpen bool, err error) {
+	data, err := (&policyReader{Cluster: hub, hubNamespace: e.HubNamespace}).readInForce(ctx)
+	if err != nil || data == nil {
+		return nil, false, err
 	}
-	stored, err := r.read(ctx)
-	if err != nil || stored.inForce == nil {
-		return nil, err
-	}
-	inForce, _, errs := policy.ParsePolicy(stored.inForce)
+	inForce, _, errs := policy.ParsePolicy(data)
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("%s", policy.FormatErrors(errs))
+		return nil, false, fmt.Errorf("%s", policy.FormatErrors(errs))
 	}
-	return inForce.Budget(now), nil
+	budget = inForce.Budget(now)
+	if budget.IsClosed() {
+		return inForce.Budget(budget.RisesAt), false, nil
+	}
+	return budget, budget != nil, nil
+}
+
+// listHeldSlots returns how many slots the budget reserves for each member.
+func listHeldSlots(ctx context.Context, hub *connect.Cluster) (map[string]int32, error) {
+	var members v1alpha1.MemberClusterList
+	if err := hub.List(ctx, &members); err != nil {
+		return nil, err
+	}
+	held := map[string]int32{}
+	for i := range members.Items {
+		if transfers := members.Items[i].Status.Transfers; transfers != nil {
+			held[members.Items[i].Name] = transfers.Held
+		}
+	}
+	return held, nil
 }
 
 // gatherLive asks the member itself: its queue, and whether there is room.

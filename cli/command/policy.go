@@ -77,8 +77,13 @@ func (r *policyReader) read(ctx context.Context) (p storedPolicy, err error) {
 	if p.written, p.unreadable, err = r.readData(ctx, r.key); err != nil {
 		return storedPolicy{}, err
 	}
-	p.inForce, _, err = r.readData(ctx, client.ObjectKey{Namespace: r.hubNamespace, Name: inForceConfigMap})
+	p.inForce, err = r.readInForce(ctx)
 	return p, err
+}
+
+func (r *policyReader) readInForce(ctx context.Context) (map[string]string, error) {
+	data, _, err := r.readData(ctx, client.ObjectKey{Namespace: r.hubNamespace, Name: inForceConfigMap})
+	return data, err
 }
 
 func (e *environment) newPolicyShowCommand(name *string) *cobra.Command {

@@ -1,7 +1,6 @@
 package preload
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,16 +24,18 @@ import (
 type Expected struct {
 	Cluster string `json:"cluster"`
 	readapi.Estimate
-	// Shortage says why there may be no room for it: an image of the cluster waits for storage, or its API
-	// server says that there is none. That it is absent says nothing without --live.
+	// Shortage is why there may be no room for it: it waits for storage there, or the cluster's API server
+	// says so with --live.
 	Shortage string `json:"shortage,omitempty"`
 }
 
 // Fleet is what estimates depend on beside the clusters.
 type Fleet struct {
 	Now time.Time
-	// Budget of the fleet; nil for none.
+	// Budget of the fleet; nil for none. While its window is closed, that of the next opening.
 	Budget *policy.Budget
+	// Held are the slots that the budget reserves for each member now.
+	Held map[string]int32
 	// Live: the image is created in the cluster itself, so that no wave holds it up.
 	Live bool
 }
@@ -58,18 +59,25 @@ func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 		return err
 	}
 	i.Expected = nil
-	started := map[string][]int{} // indexes of Expected, by wave
-	slots := math.MaxInt
+	var joined []joining
+	sources := map[string]bool{}
 	for at := range targets {
 		t := &targets[at]
 		if !slices.Contains(i.Download, t.Member.Name) && !slices.Contains(i.Placed, t.Member.Name) {
 			continue
 		}
 		effective := overrides.For(t.Member.Name, t.Member.Labels)
-		e := Expected{Cluster: t.Member.Name, Shortage: cmp.Or(t.Shortages[img.Name], t.findShortage(effective))}
+		e := Expected{Cluster: t.Member.Name}
 		why := rollout.WhyUnknown(t.Member)
 		own := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
 		listed, isListed := t.snapshot(f.Now).ForImage(img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
+		if !isListed || listed.Position > 0 { // one that is imported has taken its room
+			e.Shortage = t.Shortages[img.Name]
+		}
+		if own != nil && own.Reason == v1alpha1.ReasonInsufficientStorage {
+			e.Shortage = own.Message
+		}
+		waits := t.findWaitingForStorage(effective)
 		switch {
 		case e.Shortage != "":
 			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), "there may be no room for it"
@@ -81,44 +89,39 @@ func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
 		case isListed:
 			e.Estimate = toEstimate(listed)
+		case waits != nil:
+			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), fmt.Sprintf("there may be no room for it: image %s/%s waits for storage there: %s", waits.Namespace, waits.Name, waits.Message)
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
 			q := f.newQueued(img, effective, t.Member, i.knownBytes)
-			slots = min(slots, f.slots(q.Source))
-			e.Estimate = toEstimate(t.joinQueue(f.Now, q))
-			wave := waves.findWave(t.Member)
-			started[wave.name] = append(started[wave.name], len(i.Expected))
+			estimate := t.joinQueue(f.Now, q)
+			e.Estimate = toEstimate(estimate)
+			joined = append(joined, joining{index: len(i.Expected), member: t.Member, estimate: estimate})
+			sources[q.Source] = true
 		}
 		i.Expected = append(i.Expected, e)
 	}
-	for _, wave := range waves.all {
-		i.paceImports(f.Now, started[wave.name], min(slots, wave.limit()))
-	}
+	i.paceImports(f, waves, joined, sources)
 	i.ExpectedBy = lastOf(i.Expected)
 	return nil
 }
 
-// findShortage returns what an image of the cluster says that waits for storage, and is no larger.
-func (t *Target) findShortage(effective *override.Effective) string {
+// findWaitingForStorage returns an image of the cluster that waits for storage; nil for none, and where
+// its queue says that it is larger.
+func (t *Target) findWaitingForStorage(effective *override.Effective) *v1alpha1.ReportedImage {
 	for j := range t.Reported {
 		r := &t.Reported[j]
-		if r.Reason == v1alpha1.ReasonInsufficientStorage && r.Bytes <= effective.Spec.DiskSize.Value() {
-			return fmt.Sprintf("image %s/%s waits for storage there: %s", r.Namespace, r.Name, r.Message)
+		if r.Reason != v1alpha1.ReasonInsufficientStorage {
+			continue
+		}
+		isLarger := t.Activity != nil && slices.ContainsFunc(t.Activity.Head, func(q v1alpha1.QueuedImport) bool {
+			return q.Namespace == r.Namespace && q.Name == r.Name && q.AtMostBytes > effective.Spec.DiskSize.Value()
+		})
+		if !isLarger {
+			return r
 		}
 	}
-	return ""
-}
-
-// slots returns how many imports of a group may run in the fleet. Of a closed window, one is counted on.
-func (f Fleet) slots(group string) int {
-	switch {
-	case f.Budget == nil:
-		return math.MaxInt
-	case f.Budget.IsClosed():
-		return 1
-	default:
-		return max(1, int(f.Budget.Slots(group)))
-	}
+	return nil
 }
 
 // newQueued returns the image as the cluster would queue it.
@@ -167,28 +170,6 @@ func toEstimate(e eta.Estimate) readapi.Estimate {
 	}
 	at, low, high := metav1.NewTime(e.At), metav1.NewTime(e.Low), metav1.NewTime(e.High)
 	return readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
-}
-
-// paceImports has at most limit of some clusters import at a time, in their order.
-func (i *Image) paceImports(now time.Time, of []int, limit int) {
-	for _, field := range []func(*readapi.Estimate) *metav1.Time{
-		func(e *readapi.Estimate) *metav1.Time { return e.At }, func(e *readapi.Estimate) *metav1.Time { return e.Earliest }, func(e *readapi.Estimate) *metav1.Time { return e.Latest },
-	} {
-		var ends []time.Time // of those that run, in order
-		for _, index := range of {
-			at := field(&i.Expected[index].Estimate)
-			if at == nil {
-				continue
-			}
-			takes, from := at.Sub(now), now
-			for len(ends) >= limit {
-				from, ends = ends[0], ends[1:]
-			}
-			at.Time = from.Add(takes)
-			place, _ := slices.BinarySearchFunc(ends, at.Time, time.Time.Compare)
-			ends = slices.Insert(ends, place, at.Time)
-		}
-	}
 }
 
 // lastOf returns when the last cluster is expected; nil where that of one is not known.

@@ -10,10 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/agent/report"
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/preload"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // newIdle is a cluster with one slot that imports 600 MiB in ten minutes, and nothing now.
@@ -24,6 +27,13 @@ func newIdle(name string) preload.Target {
 		Rates: []v1alpha1.SourceRate{{Name: v1alpha1.SourceOther, P20: 900 << 10, P50: 1 << 20, P80: 1100 << 10, Samples: 9}},
 	}
 	return t
+}
+
+// waitingForStorage is what an agent reports of an image that waits for storage.
+func waitingForStorage(name, size string) []v1alpha1.ReportedImage {
+	return []v1alpha1.ReportedImage{report.NewReportedImage(apitest.Image("images/" + name).WithDiskSize(size).WithStatus(v1alpha1.VMDiskImageStatus{
+		Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonInsufficientStorage, Message: "needs more room",
+	}).Obj())}
 }
 
 func newObserved() *v1alpha1.FleetDiskImage {
@@ -80,11 +90,50 @@ func TestForecast(t *testing.T) {
 		}, wantReason: "NotReported"},
 		"no room": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			targets[0].Shortages = map[string]string{"win-11": "no node has 1 GiB"}
-			targets[1].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "small", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonInsufficientStorage, Bytes: 1}}
+			targets[1].Reported = waitingForStorage("small", "512Mi")
+		}, wantReason: "InsufficientStorage"},
+		"it waits for storage itself": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			for i := range targets {
+				targets[i].Reported = waitingForStorage("win-11-24.2", "512Mi")
+			}
+		}, wantReason: "InsufficientStorage"},
+		"one waits that the queue does not list": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			for i := range targets {
+				targets[i].Reported = waitingForStorage("large", "2Ti")
+			}
 		}, wantReason: "InsufficientStorage"},
 		"room for a smaller one than waits": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
-			targets[1].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "large", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonInsufficientStorage, Bytes: 1 << 50}}
+			targets[1].Reported = waitingForStorage("large", "2Ti")
+			targets[1].Activity.Queued, targets[1].Activity.Head = 1, []v1alpha1.QueuedImport{
+				{Namespace: "images", Name: "large", Source: v1alpha1.SourceOther, AtMostBytes: 2 << 40, Reason: v1alpha1.ReasonInsufficientStorage},
+			}
 		}, wantMinutes: []int{10, 10}},
+		"imported there, which took its room": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			for i := range targets {
+				targets[i].Shortages = map[string]string{"win-11": "no node has 1 GiB"}
+				targets[i].Activity.Slots, targets[i].Activity.Active = 1, []v1alpha1.ActiveImport{
+					{Namespace: "images", Name: "win-11-24.2", Source: v1alpha1.SourceOther, BytesTotal: 600 << 20, BytesDone: 480 << 20, BytesPerSecond: 1 << 20, StartedAt: metav1.NewTime(now.Add(-8 * time.Minute))},
+				}
+			}
+		}, wantMinutes: []int{2, 2}},
+		"one at a time, and the window is closed": {change: func(img *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+			for i := range targets {
+				targets[i].Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(now.Add(6 * time.Hour)))}
+			}
+		}, wantMinutes: []int{370, 380}},
+		"one at a time, and their own slots are taken": {change: func(img *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+			for i := range targets {
+				targets[i].Activity.Slots, targets[i].Activity.Active = 1, []v1alpha1.ActiveImport{
+					{Namespace: "images", Name: "other", Source: v1alpha1.SourceOther, BytesTotal: 3600 << 20, BytesPerSecond: 1 << 20, StartedAt: metav1.NewTime(now), BytesDone: 1},
+				}
+			}
+		}, wantMinutes: []int{70, 80}},
+		"the fleet's slots are others'": {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 2, "oslo": 0}}, wantReason: "NothingGranted"},
+		"one of the fleet's slots is another's": {
+			fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 1, "oslo": 1}}, wantMinutes: []int{10, 20},
+		},
 		"failed there": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			for i := range targets {
 				targets[i].Reported = []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-24.2", Phase: v1alpha1.PhaseFailed}}

@@ -127,7 +127,7 @@ const (
 )
 
 func (d *decider) listHolders() string {
-	text := joinNames(d.status.References.Holders, int(d.status.References.Count))
+	text := v1alpha1.JoinFirst(d.status.References.Holders, maxShownHolders, int(d.status.References.Count))
 	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
 		return text
 	}

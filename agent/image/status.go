@@ -198,22 +198,13 @@ func (d *decider) describeRetainedRevisions() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; earlier storage is kept for the " + users + " built from it: " + joinNames(names[:min(maxShownHolders, len(names))], len(names))
+	return "; earlier storage is kept for the " + users + " built from it: " + v1alpha1.JoinFirst(names, maxShownHolders, len(names))
 }
 
 // isEarlierStorage reports whether a pin is of this image and not of what serves.
 func (d *decider) isEarlierStorage(pin *v1alpha1.PinnedImage) bool {
 	serving := d.status.Serving
 	return pin.UID == d.Image.UID && pin.SourceNamespace == "" && (pin.Attempt != serving.Attempt || (pin.VolumeSnapshot != "" && pin.VolumeSnapshot != serving.VolumeSnapshot))
-}
-
-// joinNames lists the first few of total names.
-func joinNames(names []string, total int) string {
-	text := strings.Join(names, ", ")
-	if more := total - len(names); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 const (
@@ -296,9 +287,5 @@ func (d *decider) describeLeftovers(since time.Time, attempts ...int32) string {
 		return ""
 	}
 	slices.Sort(names)
-	text := "; still there: " + strings.Join(names[:min(len(names), maxNamedLeftover)], ", ")
-	if more := len(names) - maxNamedLeftover; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return "; still there: " + v1alpha1.JoinFirst(names, maxNamedLeftover, len(names))
 }

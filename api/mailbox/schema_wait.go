@@ -3,7 +3,6 @@ package mailbox
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -50,13 +49,8 @@ func WaitForSchemas(ctx context.Context, cfg *rest.Config, types ...any) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	more := ""
-	if len(unknown) > maxNamedFields {
-		more = fmt.Sprintf(" and %d more", len(unknown)-maxNamedFields)
-		unknown = unknown[:maxNamedFields]
-	}
-	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program and would drop fields that it writes: %s%s. "+
-		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, strings.Join(unknown, ", "), more)
+	return fmt.Errorf("the CustomResourceDefinitions of %s are older than this program and would drop fields that it writes: %s. "+
+		"Apply those of its release, as `helm upgrade` does with crds.enabled=true", v1alpha1.GroupVersion, v1alpha1.JoinFirst(unknown, maxNamedFields, len(unknown)))
 }
 
 func fetchUnknownFields(client discovery.DiscoveryInterface, types []any) ([]string, error) {

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 )
@@ -18,6 +19,16 @@ func Truncate(text string, limit int) string {
 		return ""
 	}
 	return strings.TrimRight(strings.ToValidUTF8(text[:limit-len(ellipsis)], ""), ellipsis) + ellipsis
+}
+
+// JoinFirst lists at most so many names, and counts the others of a total.
+func JoinFirst(names []string, most, total int) string {
+	listed := names[:min(len(names), most)]
+	joined := strings.Join(listed, ", ")
+	if more := total - len(listed); more > 0 {
+		joined += fmt.Sprintf(" and %d more", more)
+	}
+	return joined
 }
 
 // maxSanitizedBytes bounds the work that one text costs.

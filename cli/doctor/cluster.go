@@ -9,6 +9,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/compatibility"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // Kinds that are asked for, as Kind.version.group.
@@ -176,10 +177,7 @@ func (e *examiner) webhookNames(resource string) string {
 
 // joinFirst names the first of many.
 func joinFirst(names []string) string {
-	if more := len(names) - maxNamedObjects; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedObjects], ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return v1alpha1.JoinFirst(names, maxNamedObjects, len(names))
 }
 
 func (e *examiner) namespaces() {

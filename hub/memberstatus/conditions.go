@@ -3,7 +3,6 @@ package memberstatus
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -384,7 +383,7 @@ func (s *statusBuilder) reportComplete() conditionState {
 		return conditionUnknown(v1alpha1.ReasonUnknown, "the pages of the report have not been read yet")
 	case len(s.Totals.MissingPages) > 0:
 		late := conditionFalse(v1alpha1.ReasonPagesMissing, "of %d pages these are missing or outdated, so images may be shown wrong: %s",
-			len(s.Report.Pages), joinFirst(s.Totals.MissingPages))
+			len(s.Report.Pages), v1alpha1.JoinFirst(s.Totals.MissingPages, 3, len(s.Totals.MissingPages)))
 		if s.IncompleteSince == nil || s.Now.Sub(*s.IncompleteSince) >= IncompleteReportGrace {
 			return late
 		}
@@ -461,13 +460,4 @@ func formatPlanVersion(v v1alpha1.PlanVersion) string {
 		return fmt.Sprintf("plan %d of epoch %d", v.Sequence, v.Epoch)
 	}
 	return fmt.Sprintf("plan %d", v.Sequence)
-}
-
-func joinFirst(names []string) string {
-	const few = 3
-	names = slices.Clone(names)
-	if more := len(names) - few; more > 0 {
-		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -40,18 +40,7 @@ func pluralize(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// joinFirst lists the first names.
-func joinFirst(names []string) string { return joinFirstOf(names, len(names)) }
-
-// joinFirstOf lists the first names of total, of which names may be a part.
-func joinFirstOf(names []string, total int) string {
-	listed := names[:min(len(names), maxListedNames)]
-	joined := strings.Join(listed, ", ")
-	if more := total - len(listed); more > 0 {
-		joined += fmt.Sprintf(" and %d more", more)
-	}
-	return joined
-}
+func joinFirst(names []string) string { return v1alpha1.JoinFirst(names, maxListedNames, len(names)) }
 
 // formatBytes returns a size with a binary unit, such as 1.5 GiB.
 func formatBytes(bytes int64) string {

@@ -265,7 +265,7 @@ func (e *reportEvaluation) summaryMessage() string {
 		for i := range names {
 			names[i] = e.status.UnknownClusters[i].Cluster + ": " + e.status.UnknownClusters[i].Reason
 		}
-		fmt.Fprintf(&b, ". Unknown: %s (%s); create another PruneReport when they answer", pluralize(int(clusters.Unknown), "cluster", "clusters"), joinFirstOf(names, int(clusters.Unknown)))
+		fmt.Fprintf(&b, ". Unknown: %s (%s); create another PruneReport when they answer", pluralize(int(clusters.Unknown), "cluster", "clusters"), v1alpha1.JoinFirst(names, maxListedNames, int(clusters.Unknown)))
 	}
 	if candidates.Count > 0 {
 		fmt.Fprintf(&b, ". To delete the images, review the pages and create an ImagePrune with reportRef {name: %s, digest: %s}", e.report.Name, e.status.Digest)

@@ -84,7 +84,7 @@ func (e *evaluation) blockedMessage() string {
 	for i, c := range listed {
 		names[i] = fmt.Sprintf("%s (%s: %s)", c.Cluster, c.Reason, v1alpha1.SanitizeText(c.Message, maxListedMessage))
 	}
-	return fmt.Sprintf(". In %s a person has to act: %s. See status.blocked", pluralClusters(int32(n)), joinFirst(names, n))
+	return fmt.Sprintf(". In %s a person has to act: %s. See status.blocked", pluralClusters(int32(n)), v1alpha1.JoinFirst(names, maxListedNames, n))
 }
 
 // unknownFieldsMessage says what a cluster does not take. Its agent may be new enough, and
@@ -98,5 +98,5 @@ func (c *placedCluster) unknownFieldsMessage() string {
 	if c.AgentVersion != "" {
 		agent += " " + v1alpha1.SanitizeText(c.AgentVersion, maxListedVersion)
 	}
-	return fmt.Sprintf("%s, or a CustomResourceDefinition there, does not know spec.template's %s: upgrade chart ot-agent", agent, joinFirst(names, len(names)))
+	return fmt.Sprintf("%s, or a CustomResourceDefinition there, does not know spec.template's %s: upgrade chart ot-agent", agent, v1alpha1.JoinFirst(names, maxListedNames, len(names)))
 }

@@ -127,7 +127,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 func (e *evaluation) conflictVerdict() phaseVerdict {
 	if taken := e.takenVersions(); len(taken) > 0 && !e.version.Taken {
 		return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name as former versions of this one (%s): no cluster starts, and clusters keep the images they have. "+
-			"Set spec.version back to each of these with another spec.imageName or spec.targetNamespace, or delete the other: another name of the current version ends no conflict", e.Conflict, joinFirst(taken, len(taken)))
+			"Set spec.version back to each of these with another spec.imageName or spec.targetNamespace, or delete the other: another name of the current version ends no conflict", e.Conflict, v1alpha1.JoinFirst(taken, maxListedNames, len(taken)))
 	}
 	return waitingVerdict(v1alpha1.ReasonNameConflict, "FleetDiskImage %s is older and has, or had, VMDiskImages of the same name in namespace %s: no cluster starts, and clusters keep the images they have. "+
 		"Give this one another spec.imageName or spec.targetNamespace, or delete the other", e.Conflict, e.version.Namespace)
@@ -159,7 +159,7 @@ func (e *evaluation) deletingVerdict() phaseVerdict {
 			listed = append(listed, holder)
 		}
 	}
-	text := joinFirst(listed, len(e.Holders))
+	text := v1alpha1.JoinFirst(listed, maxListedNames, len(e.Holders))
 	if text == "" {
 		return waitingVerdict(v1alpha1.ReasonDeletingImages, "the FleetDiskImage is being deleted")
 	}
@@ -194,17 +194,7 @@ func (e *evaluation) listClusterNames(isListed func(*placedCluster) bool) (names
 			first = append(first, e.placed[i].Name)
 		}
 	}
-	return joinFirst(first, int(n)), n
-}
-
-// joinFirst joins the first of the names, and counts the others of a total.
-func joinFirst(names []string, total int) string {
-	first := names[:min(len(names), maxListedNames)]
-	text := strings.Join(first, ", ")
-	if more := total - len(first); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return v1alpha1.JoinFirst(first, maxListedNames, int(n)), n
 }
 
 func isDeferred(c *placedCluster) bool { return c.state == v1alpha1.ClusterDeferred }

@@ -53,7 +53,7 @@ func pluralLabels(keys []string) string {
 	if len(keys) > 1 {
 		label = "labels "
 	}
-	return label + joinFirst(keys, len(keys))
+	return label + v1alpha1.JoinFirst(keys, maxListedNames, len(keys))
 }
 
 // obstacleVerdictMessage says what to do about the clusters of the current wave that have an

@@ -108,11 +108,7 @@ func reclaimedCondition(leftovers, held []string) metav1.Condition {
 }
 
 func joinLeftovers(keys []string) string {
-	names := strings.Join(keys[:min(len(keys), maxNamedLeftovers)], ", ")
-	if more := len(keys) - maxNamedLeftovers; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
-	return names
+	return v1alpha1.JoinFirst(keys, maxNamedLeftovers, len(keys))
 }
 
 func (r *Reconciler) rightsCondition() metav1.Condition {

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -101,7 +102,7 @@ func (b *Accountant) Allocate(rules Rules, now time.Time) Allocation {
 	for _, name := range b.Members() {
 		p.addEntry(name, b.accounts[name])
 	}
-	for _, name := range sortedNames(b.departed) {
+	for _, name := range slices.Sorted(maps.Keys(b.departed)) {
 		a := b.departed[name]
 		if held, _ := b.heldShare(a, rules.Groups, now); held.Slots == 0 && !b.isQuarantined(a.member) {
 			delete(b.departed, name)
@@ -350,12 +351,3 @@ func (p *allocator) grantDuration(s Share, requestedAt time.Time) time.Duration 
 
 // NoRequest is the nonce of a grant that answers no request and gives nothing.
 const NoRequest = "none"
-
-func sortedNames(m map[string]*account) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}

@@ -3,6 +3,8 @@ package budget
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -98,7 +100,7 @@ func (w *world) stateKey() worldKey {
 			account(acc)
 		}
 	}
-	for _, name := range sortedNames(w.hub.accountant.departed) {
+	for _, name := range slices.Sorted(maps.Keys(w.hub.accountant.departed)) {
 		text(name)
 		account(w.hub.accountant.departed[name])
 	}

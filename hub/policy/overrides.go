@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -85,7 +86,7 @@ func parseOverride(path string, fields map[string]json.RawMessage) (o override, 
 
 	o.values = map[string]string{}
 	known := overridableKeys()
-	for _, key := range sortedKeys(fields) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		at := path + "." + key
 		switch {
 		case key == keyCluster || key == keySelector:
@@ -173,12 +174,3 @@ func decodeScalar(raw json.RawMessage) (string, error) {
 }
 
 func singleLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}

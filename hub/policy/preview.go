@@ -152,7 +152,7 @@ type parsedPolicy struct {
 func (c parsedPolicies) forMember(p *Policy, m Member) (data map[string]string, source string, errs []apipolicy.KeyError) {
 	set, source := p.resolveKeys(m)
 	var key strings.Builder
-	for _, name := range sortedKeys(set) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		fmt.Fprintf(&key, "%q%q", name, set[name])
 	}
 	parsed, known := c[key.String()]
@@ -278,7 +278,7 @@ func describeChangedKeys(before, after map[string]string) string {
 		return ""
 	}
 	var changed []string
-	for _, key := range sortedKeys(mergeMaps(before, after)) {
+	for _, key := range slices.Sorted(maps.Keys(mergeMaps(before, after))) {
 		// The groups are listed once, with the fleet's budget.
 		if key == apipolicy.KeyConcurrency || key == apipolicy.KeyFleetSources || before[key] == after[key] {
 			continue

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -236,7 +238,7 @@ func setLimits(g *v1alpha1.TransferGrant, s *memberState, next budget.GrantWrite
 		ClusterUID: s.clusterUID(), Sequence: next.Sequence,
 		Limits: &v1alpha1.TransferLimits{Slots: next.Slots, Nonce: next.Nonce, DurationSeconds: int32(next.Duration / time.Second)},
 	}
-	for _, name := range sortedKeys(next.Sources) {
+	for _, name := range slices.Sorted(maps.Keys(next.Sources)) {
 		g.Spec.Limits.Sources = append(g.Spec.Limits.Sources, v1alpha1.SourceGrant{Name: name, Slots: next.Sources[name]})
 	}
 	possibleShare{Slots: next.MaxPossible.Slots, Sources: next.MaxPossible.Sources, Seconds: int64(next.PossibleFor/time.Second) + 1, Ended: &next.Ended.Slots}.annotate(g)

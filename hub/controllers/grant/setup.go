@@ -1,8 +1,6 @@
 package grant
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,5 +71,3 @@ func memberChanged() predicate.Predicate {
 func aheadGrantChanged() predicate.Predicate {
 	return trigger.Changed(func(l *v1alpha1.MemberLink) string { return strconv.FormatInt(l.Status.AheadGrant, 10) })
 }
-
-func sortedKeys(m map[string]int32) []string { return slices.Sorted(maps.Keys(m)) }

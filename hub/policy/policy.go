@@ -303,12 +303,8 @@ func (p *Policy) unmatchedOverrides(members []Member) []string {
 
 func mergeMaps(base, over map[string]string) map[string]string {
 	data := make(map[string]string, len(base)+len(over))
-	for key, text := range base {
-		data[key] = text
-	}
-	for key, text := range over {
-		data[key] = text
-	}
+	maps.Copy(data, base)
+	maps.Copy(data, over)
 	return data
 }
 

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -152,28 +151,20 @@ func sortByEnd(active []v1alpha1.ActiveImport, rates []v1alpha1.SourceRate) {
 // fitActivity sets the lists, each from its beginning and in turn, as far as they fit.
 func fitActivity(out *v1alpha1.ReportedActivity, active []v1alpha1.ActiveImport, head []v1alpha1.QueuedImport) {
 	const listNames = len(`"active":[],"head":[],`)
-	left := v1alpha1.MaxActivityBytes - jsonSize(out) - listNames
+	left := v1alpha1.MaxActivityBytes - v1alpha1.EncodedSize(out) - listNames
 	shownActive, shownHead := 0, 0
 	for more := true; more; {
 		more = false
 		if shownActive < len(active) {
-			if size := jsonSize(active[shownActive]) + 1; size <= left {
+			if size := v1alpha1.EncodedSize(active[shownActive]) + 1; size <= left {
 				left, shownActive, more = left-size, shownActive+1, true
 			}
 		}
 		if shownHead < len(head) {
-			if size := jsonSize(head[shownHead]) + 1; size <= left {
+			if size := v1alpha1.EncodedSize(head[shownHead]) + 1; size <= left {
 				left, shownHead, more = left-size, shownHead+1, true
 			}
 		}
 	}
 	out.Active, out.Head = active[:shownActive], head[:shownHead]
-}
-
-func jsonSize(part any) int {
-	text, err := json.Marshal(part)
-	if err != nil {
-		panic(err) // the types hold only strings, numbers and times
-	}
-	return len(text)
 }

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -29,6 +30,15 @@ func JoinFirst(names []string, most, total int) string {
 		joined += fmt.Sprintf(" and %d more", more)
 	}
 	return joined
+}
+
+// EncodedSize returns how many bytes a part of an object has as JSON.
+func EncodedSize(part any) int {
+	text, err := json.Marshal(part)
+	if err != nil {
+		panic(err) // the types hold only strings, numbers, times and quantities
+	}
+	return len(text)
 }
 
 // maxSanitizedBytes bounds the work that one text costs.

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -87,15 +86,7 @@ func overrideItems(overrides *v1alpha1.RecordedOverrides) []v1alpha1.ImageOverri
 
 func recordedSize(template *v1alpha1.VMDiskImageSpec, overrides *v1alpha1.RecordedOverrides) int {
 	if overrides == nil {
-		return encodedSize(template)
+		return v1alpha1.EncodedSize(template)
 	}
-	return encodedSize(template) + encodedSize(overrides)
-}
-
-func encodedSize(value any) int {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // the types hold only strings, numbers and quantities
-	}
-	return len(text)
+	return v1alpha1.EncodedSize(template) + v1alpha1.EncodedSize(overrides)
 }

@@ -82,7 +82,7 @@ func (r *Reconciler) Page(ctx context.Context, member, page string) ([]v1alpha1.
 	if err != nil || report == nil {
 		return nil, false, err
 	}
-	r.pages.add(key, cachedPage{version: report.ResourceVersion, images: report.Page.Images, bytes: jsonSize(report.Page)})
+	r.pages.add(key, cachedPage{version: report.ResourceVersion, images: report.Page.Images, bytes: v1alpha1.EncodedSize(report.Page)})
 	return report.Page.Images, true, nil
 }
 

@@ -6,7 +6,6 @@ package report
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -275,7 +274,7 @@ func (r *Reconciler) readRoot(ctx context.Context, member string, report *readRe
 		return nil
 	}
 	report.rootVersion = root.ResourceVersion
-	if report.rootTooLarge = jsonSize(root.Root) > v1alpha1.MaxReportObjectBytes; !report.rootTooLarge {
+	if report.rootTooLarge = v1alpha1.EncodedSize(root.Root) > v1alpha1.MaxReportObjectBytes; !report.rootTooLarge {
 		report.root = root
 	}
 	return nil
@@ -325,7 +324,7 @@ func (r *Reconciler) readPages(ctx context.Context, member string, report *readR
 			r.dropPage(member, report, name)
 			continue
 		}
-		next := readPage{version: live.ResourceVersion, bytes: jsonSize(live.Page)}
+		next := readPage{version: live.ResourceVersion, bytes: v1alpha1.EncodedSize(live.Page)}
 		report.changed = true
 		if next.kept = budget.TakePage(next.bytes); next.kept {
 			r.forEachReader(func(x Reader) { x.SetPage(member, name, live.Sequence, live.Page.Images) })
@@ -398,12 +397,3 @@ func isUndecodable(ctx context.Context, err error) bool {
 
 // undecodableRetryDelay is the wait before an object that cannot be decoded is read again.
 const undecodableRetryDelay = time.Minute
-
-// jsonSize is the size of a part of a report as it is stored.
-func jsonSize(part any) int {
-	text, err := json.Marshal(part)
-	if err != nil {
-		panic(err) // the types hold only strings, numbers and times
-	}
-	return len(text)
-}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"strings"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -148,7 +149,7 @@ func (n *node) recomputePage() {
 			n.totals.Phases[it.image.Phase]++
 		}
 		if it.image.Phase == v1alpha1.PhaseQueued && it.image.Reason != v1alpha1.ReasonWaitingForWindow {
-			n.totals.OldestQueued = earlierTime(n.totals.OldestQueued, &it.created)
+			n.totals.OldestQueued = storedtime.Earlier(n.totals.OldestQueued, &it.created)
 		}
 	}
 	n.digest = combineDigests(digests)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -275,17 +276,9 @@ func (p *Paginator) Totals() Totals {
 		for phase, n := range leaf.totals.Phases {
 			t.Phases[phase] += n
 		}
-		t.OldestQueued = earlierTime(t.OldestQueued, leaf.totals.OldestQueued)
+		t.OldestQueued = storedtime.Earlier(t.OldestQueued, leaf.totals.OldestQueued)
 	}
 	return t
-}
-
-// earlierTime returns the earlier of two times; nil is none.
-func earlierTime(a, b *metav1.Time) *metav1.Time {
-	if a == nil || (b != nil && b.Before(a)) {
-		return b
-	}
-	return a
 }
 
 // rebalance merges small pages, then splits large ones, the fullest first, as far as

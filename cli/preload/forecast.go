@@ -15,6 +15,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/override"
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/rollout"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -183,17 +184,10 @@ func lastOf(all []Expected) *readapi.Estimate {
 		if last == nil {
 			last = &readapi.Estimate{At: e.At, Earliest: e.Earliest, Latest: e.Latest}
 		}
-		last.At, last.Earliest, last.Latest = laterOf(last.At, e.At), laterOf(last.Earliest, e.Earliest), laterOf(last.Latest, e.Latest)
+		last.At, last.Earliest, last.Latest = storedtime.Later(last.At, e.At), storedtime.Later(last.Earliest, e.Earliest), storedtime.Later(last.Latest, e.Latest)
 		last.AtMost = last.AtMost || e.AtMost
 	}
 	return last
-}
-
-func laterOf(a, b *metav1.Time) *metav1.Time {
-	if b.After(a.Time) {
-		return b
-	}
-	return a
 }
 
 // wave is one of the rollout, in order.

@@ -3,9 +3,8 @@ package answers
 import (
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/inventory"
 )
@@ -93,11 +92,11 @@ func summarizeTransfers(f *Fleet) readapi.TransferSummary {
 		}
 		if st.Transfers != nil && st.SilentSince != nil {
 			reserved += int64(st.Transfers.Held)
-			s.ReservedUntil = laterOf(s.ReservedUntil, st.Transfers.HeldUntil)
+			s.ReservedUntil = storedtime.Later(s.ReservedUntil, st.Transfers.HeldUntil)
 		}
 		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil && m.Spec.Quarantine == nil {
 			for j := range a.Reported.Head {
-				s.OldestQueuedAt = earlierOf(s.OldestQueuedAt, f.Clocks[m.Name].toHub(&a.Reported.Head[j].QueuedAt))
+				s.OldestQueuedAt = storedtime.Earlier(s.OldestQueuedAt, f.Clocks[m.Name].toHub(&a.Reported.Head[j].QueuedAt))
 			}
 		}
 	}
@@ -182,18 +181,4 @@ func sourceLimits(p PolicyInForce) map[string]int64 {
 		}
 	}
 	return limits
-}
-
-func laterOf(a, b *metav1.Time) *metav1.Time {
-	if a == nil || b != nil && a.Before(b) {
-		return b
-	}
-	return a
-}
-
-func earlierOf(a, b *metav1.Time) *metav1.Time {
-	if a == nil || b != nil && b.Before(a) {
-		return b
-	}
-	return a
 }

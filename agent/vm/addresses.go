@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -89,7 +90,7 @@ func findOldestHolder(vm *v1alpha1.VirtualMachine, holders []v1alpha1.VirtualMac
 		if !claimsAddresses(other) || !MayLoseAddressTo(vm, other) {
 			continue
 		}
-		if oldest == nil || isOlder(other, oldest) {
+		if oldest == nil || storedtime.IsOlder(other, oldest) {
 			oldest = other
 		}
 	}
@@ -129,13 +130,5 @@ func ChangedAddressKeys(before, after *v1alpha1.VirtualMachine) (keys []string) 
 
 // MayLoseAddressTo reports whether vm has to do without an address that other has, too.
 func MayLoseAddressTo(vm, other *v1alpha1.VirtualMachine) bool {
-	return vm.UID != other.UID && isOlder(other, vm)
-}
-
-// isOlder orders machines that were created in the same second by name.
-func isOlder(a, b *v1alpha1.VirtualMachine) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
+	return vm.UID != other.UID && storedtime.IsOlder(other, vm)
 }

@@ -28,6 +28,16 @@ func Later(a, b *metav1.Time) *metav1.Time {
 	return a
 }
 
+// IsOlder orders objects by creation, and by name where that was in the same second. Nothing is
+// older than itself.
+func IsOlder(a, b metav1.Object) bool {
+	created, other := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	if !created.Equal(&other) {
+		return created.Before(&other)
+	}
+	return a.GetName() < b.GetName()
+}
+
 // Remaining returns what is left of a wait since a stored time, 0 for nothing. Nothing is left
 // where the time is ahead of now. Invariant: it is never more than wait.
 func Remaining(now, since time.Time, wait time.Duration) time.Duration {

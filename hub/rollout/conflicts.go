@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,7 +40,7 @@ func findOldestConflict(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskIm
 	var oldest *v1alpha1.FleetDiskImage
 	for i := range all {
 		other := &all[i]
-		if isOlder(other, img) && (oldest == nil || isOlder(other, oldest)) && hasAnyName(other, names) {
+		if storedtime.IsOlder(other, img) && (oldest == nil || storedtime.IsOlder(other, oldest)) && hasAnyName(other, names) {
 			oldest = other
 		}
 	}
@@ -54,14 +55,6 @@ func FindTakenNames(img *v1alpha1.FleetDiskImage, all []v1alpha1.FleetDiskImage)
 	return slices.DeleteFunc(ImageNames(img), func(name types.NamespacedName) bool {
 		return findOldestConflict(img, all, []types.NamespacedName{name}) == ""
 	})
-}
-
-// isOlder orders by creation, then name; nothing is older than itself.
-func isOlder(a, b *v1alpha1.FleetDiskImage) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
 }
 
 // hasAnyName is on the path of every decision, so it avoids the list of ImageNames.

@@ -68,9 +68,9 @@ func MinorOf(text string) string {
 	return fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 }
 
-// IsOlder reports whether a minor version, as MinorOf returns it, is older than another one.
-func IsOlder(minor, than string) bool {
-	a, errA := version.ParseGeneric(minor)
+// IsOlder reports whether a version is older than another one; both are known.
+func IsOlder(text, than string) bool {
+	a, errA := version.ParseGeneric(text)
 	b, errB := version.ParseGeneric(than)
 	return errA == nil && errB == nil && a.LessThan(b)
 }

@@ -3,8 +3,6 @@ package memberstatus
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/version"
-
 	"github.com/pelotech/ot-fleet/api/compatibility"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -20,7 +18,7 @@ func (s *statusBuilder) versionSupported() conditionState {
 	distance := compatibility.DistanceOf(reported, s.HubVersion)
 	released, supported := distance != compatibility.Unknown, distance == compatibility.Supported
 	switch {
-	case missing != "" && supported && isOlder(reported, s.HubVersion):
+	case missing != "" && supported && compatibility.IsOlder(reported, s.HubVersion):
 		return conditionTrue(v1alpha1.ReasonSupported, "agent %s and hub %s are at most one minor version apart; the member's CRDs lack %s until chart ot-agent is upgraded", reported, s.HubVersion, missing)
 	case missing != "" && (supported || !released):
 		return conditionFalse(v1alpha1.ReasonKindsOlder, "the member's CRDs are older than hub %s and agent %s and lack %s, which the plan loses: "+
@@ -39,10 +37,4 @@ func (s *statusBuilder) versionSupported() conditionState {
 		return conditionFalse(v1alpha1.ReasonVersionTooNew, "agent %s is more than one minor version newer than hub %s: upgrade the hub. "+
 			"Until then the hub may misread its report", reported, s.HubVersion)
 	}
-}
-
-func isOlder(agent, hub string) bool {
-	a, errA := version.ParseGeneric(agent)
-	b, errB := version.ParseGeneric(hub)
-	return errA == nil && errB == nil && a.LessThan(b)
 }

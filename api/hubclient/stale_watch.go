@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"github.com/pelotech/ot-fleet/api/trigger"
 )
 
 // staleWatchTimeout is how long a watch may lag behind a live read.
@@ -32,7 +32,7 @@ func (h *watchStaleness) isStale(cached, live string, now time.Time) bool {
 		*h = watchStaleness{}
 		return false
 	}
-	if order, err := resourceversion.CompareResourceVersion(live, cached); err == nil && order < 0 {
+	if trigger.IsOlderVersion(live, cached) {
 		return true // what was answered later is older
 	}
 	if h.since.IsZero() || h.cachedVersion != cached {

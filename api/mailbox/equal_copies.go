@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -231,7 +231,7 @@ func (e *EqualCopies) withOwnWrites(cached map[string]*metav1.PartialObjectMetad
 		if !ok || pair.target.uid != shown.UID || time.Since(pair.recordedAt) >= maxCacheLag {
 			continue
 		}
-		if order, err := resourceversion.CompareResourceVersion(shown.ResourceVersion, pair.target.resourceVersion); err == nil && order < 0 {
+		if trigger.IsOlderVersion(shown.ResourceVersion, pair.target.resourceVersion) {
 			written := *shown
 			written.ResourceVersion, written.Generation = pair.target.resourceVersion, pair.target.generation
 			cached[name] = &written

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -33,6 +34,12 @@ func IsObjectConflict(err error) bool {
 	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Kind != "resourcequotas"
+}
+
+// IsOlderVersion reports whether a resourceVersion is known to be older than another one.
+func IsOlderVersion(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
 }
 
 // Record counts consecutive conflicts and returns the delay of the next try, which doubles with each,

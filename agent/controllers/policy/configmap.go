@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -42,7 +42,9 @@ func (r *Reader) readConfigMap(ctx context.Context, status v1alpha1.SyncLedgerSt
 	cm := &corev1.ConfigMap{}
 	err := r.Cached.Get(ctx, r.ConfigMapKey, cm)
 	mayBeUnseen := planned && apierrors.IsNotFound(err) && status.PolicyVersion != ""
-	if mayBeUnseen || (err == nil && isOlderThan(cm, status.PolicyVersion)) {
+	// By a ConfigMap from before the one that another leader has written the ledger under, a
+	// budget that was lowered would rise again.
+	if mayBeUnseen || (err == nil && trigger.IsOlderVersion(cm.ResourceVersion, status.PolicyVersion)) {
 		err = r.Live.Get(ctx, r.ConfigMapKey, cm)
 	}
 	if apierrors.IsNotFound(err) {
@@ -81,13 +83,6 @@ func concurrencyOf(own policy.Policy) *int32 {
 		return nil
 	}
 	return &own.Concurrency
-}
-
-// isOlderThan: the cache shows a ConfigMap from before the one that another leader has
-// written the ledger under. By it, a budget that was lowered would rise again.
-func isOlderThan(cm *corev1.ConfigMap, policyVersion string) bool {
-	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, policyVersion)
-	return err == nil && order < 0
 }
 
 func describeLastPolicy(last *policy.Policy, now time.Time) string {

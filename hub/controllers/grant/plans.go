@@ -8,11 +8,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/budget"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
@@ -117,7 +117,7 @@ func (s *Shares) pendingIntents(member string, cached *v1alpha1.ClusterPlan) (le
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.intents[member] {
-		if cached != nil && (i.replaces == "" || isNewer(cached.ResourceVersion, i.replaces)) {
+		if cached != nil && (i.replaces == "" || trigger.IsOlderVersion(i.replaces, cached.ResourceVersion)) {
 			continue
 		}
 		left = append(left, i)
@@ -136,11 +136,6 @@ func (s *Shares) ForgetMember(member string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.intents, member)
-}
-
-func isNewer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }
 
 // planMarkRetryDelay is the retry delay of a plan that could not be annotated.

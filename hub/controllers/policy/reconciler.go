@@ -14,13 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/policy"
@@ -149,7 +149,7 @@ func (r *Reconciler) getConfigMap(ctx context.Context, stored *corev1.ConfigMap)
 	cm := &corev1.ConfigMap{}
 	err := r.Get(ctx, r.PolicyKey, cm)
 	last := stored.Annotations[annotationResourceVersion]
-	if apierrors.IsNotFound(err) && last != "" || err == nil && isOlder(cm, last) {
+	if apierrors.IsNotFound(err) && last != "" || err == nil && trigger.IsOlderVersion(cm.ResourceVersion, last) {
 		cm = &corev1.ConfigMap{}
 		err = r.Live.Get(ctx, r.PolicyKey, cm)
 	}
@@ -160,11 +160,6 @@ func (r *Reconciler) getConfigMap(ctx context.Context, stored *corev1.ConfigMap)
 		return nil, fmt.Errorf("reading the fleet's policy ConfigMap %s: %w", r.PolicyKey, err)
 	}
 	return cm, nil
-}
-
-func isOlder(cm *corev1.ConfigMap, last string) bool {
-	order, err := resourceversion.CompareResourceVersion(cm.ResourceVersion, last)
-	return err == nil && order < 0
 }
 
 func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {

@@ -146,8 +146,8 @@ func (t *Tracker) notifyReportedChanged(prune string) {
 	}
 }
 
-// Reported returns what a member reports of an image that an ImagePrune prunes. The
-// newest listed page counts: an image that moved may still be on an older page.
+// Reported returns what a member reports of an image that an ImagePrune prunes, on the newest listed
+// page.
 func (t *Tracker) Reported(name string, prune types.UID, image types.NamespacedName, imageUID types.UID) (status v1alpha1.PruneStatus, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,13 +155,12 @@ func (t *Tracker) Reported(name string, prune types.UID, image types.NamespacedN
 	if m == nil {
 		return status, false
 	}
-	newest := int64(-1)
+	newest := v1alpha1.PageRef{Sequence: -1}
 	for name, p := range m.pages {
-		if !m.listedPages[name] || p.sequence <= newest {
-			continue
-		}
-		if r, ok := p.prunes[image]; ok && r.UID == prune && r.ImageUID == imageUID {
-			status, newest, found = r.PruneStatus, p.sequence, true
+		page := v1alpha1.PageRef{Name: name, Sequence: p.sequence}
+		r, ok := p.prunes[image]
+		if ok && r.UID == prune && r.ImageUID == imageUID && m.listedPages[name] && report.Supersedes(page, newest) {
+			status, newest, found = r.PruneStatus, page, true
 		}
 	}
 	return status, found

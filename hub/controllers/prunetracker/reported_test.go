@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -95,5 +96,19 @@ func TestOnlyPruneChangesNotify(t *testing.T) {
 			want["prune"] = step.want
 		}
 		assert.Equal(t, want, changes(), step.name)
+	}
+}
+
+// A member that lists two pages of one sequence with the same image has one state of its prune,
+// whatever the order in which pages are looked through.
+func TestPagesOfOneSequence(t *testing.T) {
+	tracker := newTestTracker()
+	tracker.SetRoot("a", newRoot("b", "a", "c"))
+	for name, state := range map[string]v1alpha1.PruneState{"a": v1alpha1.PrunePending, "b": v1alpha1.PrunePruned, "c": v1alpha1.PruneSkipped} {
+		tracker.SetPage("a", name, 7, []v1alpha1.ReportedImage{newPruneReport("ubuntu", "prune-uid", state)})
+	}
+	for range 50 {
+		status, _ := tracker.Reported("a", "prune-uid", farmKey("ubuntu"), "ubuntu")
+		require.Equal(t, v1alpha1.PrunePending, status.State)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unique"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -35,18 +36,17 @@ func newReportedImage(img *v1alpha1.ReportedImage) reportedImage {
 	return r
 }
 
-// newestReport returns what the newest listed page reports of an image: an image that
-// moved may still be on an older page. Of pages of one sequence, which no agent writes with the same
-// image, the first by name counts: the answer must not change by itself.
+// newestReport returns what the newest listed page reports of an image.
 func (m *member) newestReport(key imageKey) (r reportedImage) {
-	newest, page := int64(-1), ""
+	newest := v1alpha1.PageRef{Sequence: -1}
 	for name, p := range m.pages {
+		page := v1alpha1.PageRef{Name: name, Sequence: p.sequence}
 		img, ok := p.images[key]
-		if !ok || p.sequence < newest || p.sequence == newest && name > page {
+		if !ok || !report.Supersedes(page, newest) {
 			continue
 		}
 		if _, listed := m.listedPages[name]; listed {
-			r, newest, page = img, p.sequence, name
+			r, newest = img, page
 		}
 	}
 	return r

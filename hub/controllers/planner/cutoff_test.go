@@ -26,11 +26,11 @@ func TestPrunesOfASilentMemberAreWithdrawnTogether(t *testing.T) {
 	}{
 		"silent since the election":   {func(*snapshot) {}, []v1alpha1.PlannedPrune{runs}, true, 0},
 		"both still run":              {func(*snapshot) {}, []v1alpha1.PlannedPrune{ended, runs}, false, 0},
-		"the hub was elected now":     {func(s *snapshot) { s.watchedSince = s.now.Add(-time.Second) }, []v1alpha1.PlannedPrune{runs}, false, confirmRetryDelay},
-		"it reports":                  {func(s *snapshot) { s.member.Status.Conditions = nil }, []v1alpha1.PlannedPrune{runs}, false, confirmRetryDelay},
+		"the hub was elected now":     {func(s *snapshot) { s.WatchedSince = s.Now.Add(-time.Second) }, []v1alpha1.PlannedPrune{runs}, false, confirmRetryDelay},
+		"it reports":                  {func(s *snapshot) { s.Member.Status.Conditions = nil }, []v1alpha1.PlannedPrune{runs}, false, confirmRetryDelay},
 		"it was read, and reads late": {func(s *snapshot) { s.syncResult.ConfirmedSequence = s.root.Sequence + 1 }, []v1alpha1.PlannedPrune{runs}, false, confirmRetryDelay},
 		"in quarantine": {func(s *snapshot) {
-			s.member.Status.Conditions, s.member.Spec.Quarantine = nil, &v1alpha1.MemberQuarantine{Reason: "it lies"}
+			s.Member.Status.Conditions, s.Member.Spec.Quarantine = nil, &v1alpha1.MemberQuarantine{Reason: "it lies"}
 		}, []v1alpha1.PlannedPrune{runs}, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,9 +38,9 @@ func TestPrunesOfASilentMemberAreWithdrawnTogether(t *testing.T) {
 			s.prunes = []v1alpha1.PlannedPrune{ended, runs}
 			s.plan = decide(s).plan
 			require.Len(t, s.plan.Spec.Prunes, 2)
-			s.syncResult.ConfirmedSequence, s.watchedSince = 0, s.now.Add(-time.Hour)
-			s.member.Status.Conditions = []metav1.Condition{silent}
-			s.member.Status.LastReport = &metav1.Time{Time: s.now.Add(-2 * time.Hour)}
+			s.syncResult.ConfirmedSequence, s.WatchedSince = 0, s.Now.Add(-time.Hour)
+			s.Member.Status.Conditions = []metav1.Condition{silent}
+			s.Member.Status.LastReport = &metav1.Time{Time: s.Now.Add(-2 * time.Hour)}
 			s.prunes = tt.requested
 			tt.change(&s)
 			d := decide(s)

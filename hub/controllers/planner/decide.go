@@ -20,36 +20,23 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/grant"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
-	"github.com/pelotech/ot-fleet/hub/inventory"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// snapshot is everything that a decision about one member depends on.
+// snapshot is everything that a decision about one member depends on. What root, syncResult, policy
+// and plan say is set in Input by decide.
 type snapshot struct {
-	now        time.Time
-	hubVersion string
-	member     *v1alpha1.MemberCluster
+	memberstatus.Input
 	namespace  *corev1.Namespace // nil: it does not exist
 	plan       *v1alpha1.ClusterPlan
 	grant      *v1alpha1.TransferGrant
 	root       report.Root
-	totals     *inventory.Totals
-	connection memberstatus.Connection
 	syncResult mailbox.Findings
-	joined     *metav1.Condition
-	installed  *metav1.Condition
-	rotated    *metav1.Condition
-	// syncStalled is the message of the watchdog; empty for none.
-	syncStalled string
-	// shard is the replica that syncs the member; empty for none.
-	shard  string
-	policy policycontroller.State
-	// transfers is the member's share of the fleet-wide budget; nil for none. safe is the
-	// share without a grant that its plan may have; it is unknown without safeKnown.
-	transfers *v1alpha1.MemberTransfers
+	policy     policycontroller.State
+	// safe is the share without a grant that its plan may have; it is unknown without safeKnown.
 	safe      int32
 	safeKnown bool
 	// images that FleetDiskImages place in the member; unknown without imagesKnown.
@@ -60,20 +47,13 @@ type snapshot struct {
 	inquiries     []types.UID
 	prunes        []v1alpha1.PlannedPrune
 	requestsKnown bool
-	// holder is the other member that the cluster belongs to; empty for none.
-	holder string
 	// reportsSynced: all stored reports have been read. Before, a member that reports
 	// looks like one that never has.
 	reportsSynced bool
-	// watchedSince is when this process began to read reports.
-	watchedSince time.Time
 	// mayPlan: the stored reports and the fleet's policy have been read.
 	mayPlan bool
-	// planRefused: the fleet's budget does not count yet what the next plan would permit.
-	planRefused bool
-	// missingNamespace is why the member's namespace cannot be created, and invalidPlan why its next plan
-	// cannot be written, or its plan not be withdrawn; empty for nothing.
-	missingNamespace, invalidPlan string
+	// missingNamespace is why the member's namespace cannot be created; empty for nothing.
+	missingNamespace string
 	// contestedFor is how long another hub, which writes to the member too, is given way; 0
 	// for none.
 	contestedFor time.Duration
@@ -111,15 +91,15 @@ func isMemberNamespace(ns *corev1.Namespace, member string) bool {
 // long: it may be the report of a deleted MemberCluster of the same name, and would make the
 // member that cluster.
 func (s *snapshot) dropFormerReport() {
-	if !report.IsNamespaceUsable(s.namespace, s.member.Name) {
-		s.root, s.totals = report.Root{}, nil
+	if !report.IsNamespaceUsable(s.namespace, s.Member.Name) {
+		s.root, s.Totals = report.Root{}, nil
 	}
 }
 
 func decide(s snapshot) decision {
 	var d decision
 	s.dropFormerReport()
-	name := v1alpha1.MemberNamespacePrefix + s.member.Name
+	name := v1alpha1.MemberNamespacePrefix + s.Member.Name
 	var obstacle memberstatus.Obstacle
 	switch {
 	case s.namespace == nil:
@@ -127,34 +107,35 @@ func decide(s snapshot) decision {
 		if s.missingNamespace != "" {
 			obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceMissing), Message: fmt.Sprintf("namespace %s cannot be created on the hub, so nothing reaches the member; the hub retries: %s", name, s.missingNamespace)}
 		}
-	case !isMemberNamespace(s.namespace, s.member.Name):
+	case !isMemberNamespace(s.namespace, s.Member.Name):
 		obstacle = memberstatus.Obstacle{Reason: v1alpha1.ReasonNamespaceTaken, Message: fmt.Sprintf("namespace %s on the hub does not belong to this member: delete it or, to give it to the member, label it: %s",
-			name, shellword.FormatCommand("kubectl label namespace %s %s", name, v1alpha1.LabelMember+"="+s.member.Name))}
+			name, shellword.FormatCommand("kubectl label namespace %s %s", name, v1alpha1.LabelMember+"="+s.Member.Name))}
 	case !s.namespace.DeletionTimestamp.IsZero():
 		obstacle = memberstatus.Obstacle{Reason: string(v1alpha1.ReasonNamespaceTerminating), Message: fmt.Sprintf("namespace %s is being deleted on the hub; it is created again afterwards", name)}
 	}
 
 	var written, desired map[string]string
 	var edge time.Time
-	view := memberstatus.Input{
-		Now: s.now, HubVersion: s.hubVersion, Member: s.member, Connection: s.connection, Shard: s.shard, Obstacle: obstacle, Transfers: s.transfers, SyncStalled: s.syncStalled, Joined: s.joined, Installed: s.installed, Rotated: s.rotated,
-		Report: s.root.Report, ReportClusterUID: s.root.ClusterUID, ReceivedAt: s.root.ReceivedAt, TwoAgentsAt: s.root.TwoAgentsAt, WatchedSince: s.watchedSince, IncompleteSince: s.root.IncompleteSince, Excess: s.root.Excess,
-		PlanRefused: s.planRefused, InvalidPlan: s.invalidPlan, Contested: s.isHeldBack(), NewerMemberPlan: s.syncResult.NewerPlan, OtherClusterUID: s.syncResult.OtherCluster, Holder: s.holder, ReportOlder: s.syncResult.ReportOlder, SyncError: s.syncResult.SyncError, ReportRefused: s.syncResult.ReportRefused, UnsupportedFields: s.syncResult.DroppedFields, Totals: s.totals,
-	}
+	view := s.Input
+	view.Obstacle, view.Contested = obstacle, s.isHeldBack()
+	view.Report, view.ReportClusterUID, view.ReceivedAt, view.TwoAgentsAt = s.root.Report, s.root.ClusterUID, s.root.ReceivedAt, s.root.TwoAgentsAt
+	view.IncompleteSince, view.Excess = s.root.IncompleteSince, s.root.Excess
+	view.NewerMemberPlan, view.OtherClusterUID, view.ReportOlder = s.syncResult.NewerPlan, s.syncResult.OtherCluster, s.syncResult.ReportOlder
+	view.SyncError, view.ReportRefused, view.UnsupportedFields = s.syncResult.SyncError, s.syncResult.ReportRefused, s.syncResult.DroppedFields
 	if s.policy.Refused {
 		view.PolicyRefused = s.policy.Message
 	}
 	if s.policy.Policy != nil {
-		written, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.member.Name, s.member.Labels)
+		written, view.PolicySource, view.PolicyErrors = s.policy.Policy.ForMember(s.Member.Name, s.Member.Labels)
 		s.applySafeShare(written)
-		desired, edge = policy.InForce(written, s.knowsWindows(), s.now)
+		desired, edge = policy.InForce(written, s.knowsWindows(), s.Now)
 		view.DesiredPolicy = desired
-		view.WindowOpensAt = s.policy.Policy.OpensAt(written, s.now)
+		view.WindowOpensAt = s.policy.Policy.OpensAt(written, s.Now)
 	}
 	current := s.plan
 	switch {
 	case obstacle.Reason != "":
-	case s.holder != "":
+	case s.Holder != "":
 		d.withdrawMailbox = s.plan != nil || s.grant != nil
 	case s.mayPlan:
 		if view.WaitingFor = s.waitsFor(desired); view.WaitingFor == "" {
@@ -169,7 +150,7 @@ func decide(s snapshot) decision {
 	}
 	if !s.reportsSynced {
 		// The stored status stays: rollouts would skip a member that looks offline.
-		d.status = s.member.Status
+		d.status = s.Member.Status
 		return d
 	}
 	d.status, d.recheckAfter = memberstatus.Compute(view)
@@ -181,7 +162,7 @@ func decide(s snapshot) decision {
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, confirmRetryDelay)
 	}
 	if !edge.IsZero() {
-		d.recheckAfter = trigger.Earliest(d.recheckAfter, max(time.Millisecond, min(edge.Sub(s.now), maxEdgeDelay)))
+		d.recheckAfter = trigger.Earliest(d.recheckAfter, max(time.Millisecond, min(edge.Sub(s.Now), maxEdgeDelay)))
 	}
 	return d
 }
@@ -247,7 +228,7 @@ func (s *snapshot) isHeldBack() bool {
 // isReportUnconfirmed reports whether the member may have changed since its report was read. In
 // quarantine nothing that it says counts.
 func (s *snapshot) isReportUnconfirmed() bool {
-	return s.member.Spec.Quarantine != nil || s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence
+	return s.Member.Spec.Quarantine != nil || s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence
 }
 
 // confirmGrace is how long after a hub was elected a silent member may not have been read yet.
@@ -256,8 +237,8 @@ const confirmGrace = time.Minute
 // isCutOff reports whether a member is in quarantine, or silent and not read since this hub was elected.
 // One that is only read again, as over another connection, is not.
 func (s *snapshot) isCutOff() bool {
-	isSilent := meta.IsStatusConditionFalse(s.member.Status.Conditions, v1alpha1.ConditionAgentHealthy)
-	return s.member.Spec.Quarantine != nil || isSilent && s.syncResult.ConfirmedSequence == 0 && s.now.Sub(s.watchedSince) >= confirmGrace
+	isSilent := meta.IsStatusConditionFalse(s.Member.Status.Conditions, v1alpha1.ConditionAgentHealthy)
+	return s.Member.Spec.Quarantine != nil || isSilent && s.syncResult.ConfirmedSequence == 0 && s.Now.Sub(s.WatchedSince) >= confirmGrace
 }
 
 // mayBeCutOff reports whether time alone may show that a member with prunes is cut off.
@@ -270,7 +251,7 @@ func (s *snapshot) mayBeCutOff(next *v1alpha1.MemberClusterStatus) bool {
 // nil for none.
 func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string) *v1alpha1.ClusterPlan {
 	view := plan.Input{
-		ClusterUID: memberstatus.ResolveClusterUID(s.member, s.root.ClusterUID),
+		ClusterUID: memberstatus.ResolveClusterUID(s.Member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
 		ReportUnconfirmed: s.isReportUnconfirmed(), CutOff: s.isCutOff(), NewerMemberPlan: s.syncResult.NewerPlan, Contested: s.contestedFor > 0,
 		DesiredPolicy: written, PolicyNow: desired, PolicySource: source,

@@ -18,6 +18,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/budget"
 	policycontroller "github.com/pelotech/ot-fleet/hub/controllers/policy"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 	"github.com/pelotech/ot-fleet/hub/plan"
 	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -31,8 +32,7 @@ func settledMember(t *testing.T) snapshot {
 	parsed, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "4"})
 	require.Empty(t, errs)
 	return snapshot{
-		now:    time.Now(),
-		member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 1}},
+		Input: memberstatus.Input{Now: time.Now(), Member: &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "frankfurt", Generation: 1}}},
 		namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: "ot-member-frankfurt", Labels: map[string]string{v1alpha1.LabelMember: "frankfurt"},
 		}},
@@ -64,10 +64,10 @@ func TestNothingIsPlannedWhileInputsAreUnknown(t *testing.T) {
 	for name, change := range map[string]func(*snapshot){
 		"reports or policy have not been read": func(s *snapshot) { s.mayPlan = false },
 		"it never reported":                    func(s *snapshot) { s.root = report.Root{} },
-		"another cluster reports":              func(s *snapshot) { s.member.Status.ClusterUID = "other" },
+		"another cluster reports":              func(s *snapshot) { s.Member.Status.ClusterUID = "other" },
 		"its namespace is somebody else's":     func(s *snapshot) { s.namespace.Labels = nil },
 		"its namespace is another member's":    func(s *snapshot) { s.namespace.Labels[v1alpha1.LabelMember] = "edge" },
-		"its namespace is being deleted":       func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now} },
+		"its namespace is being deleted":       func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.Now} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settledMember(t)
@@ -80,10 +80,10 @@ func TestNothingIsPlannedWhileInputsAreUnknown(t *testing.T) {
 
 func TestStatusStaysUntilTheStoredReportsAreRead(t *testing.T) {
 	s := settledMember(t)
-	s.member.Status = decide(s).status
-	require.True(t, meta.IsStatusConditionTrue(s.member.Status.Conditions, v1alpha1.ConditionIdentityConfirmed))
+	s.Member.Status = decide(s).status
+	require.True(t, meta.IsStatusConditionTrue(s.Member.Status.Conditions, v1alpha1.ConditionIdentityConfirmed))
 	s.root, s.reportsSynced, s.mayPlan = report.Root{}, false, false
-	assert.Equal(t, s.member.Status, decide(s).status)
+	assert.Equal(t, s.Member.Status, decide(s).status)
 	s.reportsSynced = true
 	assert.False(t, meta.IsStatusConditionTrue(decide(s).status.Conditions, v1alpha1.ConditionIdentityConfirmed))
 }
@@ -109,7 +109,7 @@ func TestQuarantineWithdrawsEndedPrunes(t *testing.T) {
 	s.prunes = []v1alpha1.PlannedPrune{prune}
 	s.plan = decide(s).plan
 	require.Equal(t, s.prunes, s.plan.Spec.Prunes)
-	s.member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "reports 256 imports"}
+	s.Member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "reports 256 imports"}
 	other, _, errs := policy.ParsePolicy(map[string]string{"concurrency": "7", "safeConcurrency": "1"})
 	require.Empty(t, errs)
 	s.policy.Policy = other
@@ -255,13 +255,13 @@ func TestMemberNamespace(t *testing.T) {
 			v1alpha1.ReasonNamespaceTaken, "kubectl label namespace ot-member-frankfurt pelotech.ot/member=frankfurt", v1alpha1.ConditionStalled,
 		},
 		"being deleted": {
-			func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now} },
+			func(s *snapshot) { s.namespace.DeletionTimestamp = &metav1.Time{Time: s.Now} },
 			string(v1alpha1.ReasonNamespaceTerminating), "it is created again afterwards", v1alpha1.ConditionReconciling,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settledMember(t)
-			s.member.Status = decide(s).status // Ready may be True before
+			s.Member.Status = decide(s).status // Ready may be True before
 			tt.change(&s)
 			d := decide(s)
 			assert.False(t, d.createNamespace)
@@ -273,8 +273,8 @@ func TestMemberNamespace(t *testing.T) {
 			assert.True(t, meta.IsStatusConditionTrue(d.status.Conditions, tt.wantIsTrue))
 			assert.Positive(t, d.recheckAfter)
 
-			s.member.Status = d.status
-			s.now = s.now.Add(time.Minute)
+			s.Member.Status = d.status
+			s.Now = s.Now.Add(time.Minute)
 			again := decide(s).status
 			assert.Equal(t, ready, meta.FindStatusCondition(again.Conditions, v1alpha1.ConditionReady), "nothing to write")
 			assert.Equal(t, meta.FindStatusCondition(d.status.Conditions, tt.wantIsTrue), meta.FindStatusCondition(again.Conditions, tt.wantIsTrue))
@@ -285,7 +285,7 @@ func TestMemberNamespace(t *testing.T) {
 func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 	s := settledMember(t)
 	planned := decide(s)
-	s.holder = "berlin"
+	s.Holder = "berlin"
 	d := decide(s)
 	assert.Nil(t, d.plan)
 	assert.False(t, d.withdrawMailbox)
@@ -309,11 +309,11 @@ func TestPlanHasAdmittedSafeShare(t *testing.T) {
 	s.policy.Policy = parsed
 	assert.Nil(t, decide(s).plan, "the safe share is unknown yet")
 	s.safe, s.safeKnown = 1, true
-	s.transfers = &v1alpha1.MemberTransfers{Held: 1}
+	s.Transfers = &v1alpha1.MemberTransfers{Held: 1}
 	d := decide(s)
 	require.NotNil(t, d.plan)
 	assert.Equal(t, "1", d.plan.Spec.Policy["safeConcurrency"])
-	assert.Equal(t, s.transfers, d.status.Transfers)
+	assert.Equal(t, s.Transfers, d.status.Transfers)
 }
 
 // What the hub itself lacks is not blamed on the member.
@@ -383,7 +383,7 @@ func TestPlanRecordsBoundsOfSupersededPlan(t *testing.T) {
 // still lies in the namespace of the former must not make it the former cluster.
 func TestRecreatedMemberIsNotTheFormerCluster(t *testing.T) {
 	s := settledMember(t)
-	s.namespace.DeletionTimestamp = &metav1.Time{Time: s.now}
+	s.namespace.DeletionTimestamp = &metav1.Time{Time: s.Now}
 	d := decide(s)
 	assert.Empty(t, d.status.ClusterUID)
 	assert.Nil(t, d.plan)
@@ -396,12 +396,12 @@ func TestRecreatedMemberIsNotTheFormerCluster(t *testing.T) {
 func TestPlanIsNotRaisedWithoutEnd(t *testing.T) {
 	s, raises := settledMember(t), &plan.Raises{}
 	for range 20 {
-		s.contestedFor = raises.Contested("frankfurt", s.now)
+		s.contestedFor = raises.Contested("frankfurt", s.Now)
 		if d := decide(s); d.plan != nil {
 			raised := s.plan != nil
 			assert.Equal(t, raised, s.plan != nil && plan.IsRaise(&d.plan.Spec, &s.plan.Spec))
 			if raised {
-				raises.Record("frankfurt", s.now)
+				raises.Record("frankfurt", s.Now)
 			}
 			s.plan = d.plan
 		}

@@ -64,11 +64,11 @@ func TestStalledSyncIsInTheStatus(t *testing.T) {
 		watchdog.ProbeMember(t.Context(), member, "two")
 		known, err := r.gather(t.Context(), member)
 		require.NoError(t, err)
-		assert.Contains(t, known.syncStalled, "replica two of the hub does not sync its report")
+		assert.Contains(t, known.SyncStalled, "replica two of the hub does not sync its report")
 		known.reportsSynced = true // nothing is said before
 		reachable := meta.FindStatusCondition(decide(known).status.Conditions, v1alpha1.ConditionReachable)
 		require.NotNil(t, reachable)
 		assert.Equal(t, v1alpha1.ReasonReportNotCarried, reachable.Reason)
-		assert.Equal(t, known.syncStalled, reachable.Message)
+		assert.Equal(t, known.SyncStalled, reachable.Message)
 	})
 }

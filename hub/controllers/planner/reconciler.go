@@ -150,7 +150,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
 	case !admitted:
 		// Meanwhile the status says what is in force: the plan may wait for a person.
-		known.mayPlan, known.planRefused = false, true
+		known.mayPlan, known.PlanRefused = false, true
 		d = decide(known)
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
 	}
@@ -194,7 +194,7 @@ func (r *Reconciler) writeMailbox(ctx context.Context, member *v1alpha1.MemberCl
 		err = r.writePlan(ctx, member, known.plan, d)
 	}
 	if err != nil {
-		known.invalidPlan = err.Error()
+		known.InvalidPlan = err.Error()
 	}
 	return err
 }
@@ -234,16 +234,16 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, member *v1alpha1.Membe
 func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster) (snapshot, error) {
 	synced := r.Reports.HasSynced() // before Root is read, so that a report which arrives in between is not missed
 	s := snapshot{
-		now: time.Now(), hubVersion: r.Version, member: member, reportsSynced: synced, watchedSince: r.Reports.StartedAt(),
-		root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
+		Input:         memberstatus.Input{Now: time.Now(), HubVersion: r.Version, Member: member, WatchedSince: r.Reports.StartedAt()},
+		reportsSynced: synced, root: r.Reports.Root(member.Name), policy: r.Policy.Current(),
 	}
 	s.images, s.imagesKnown = r.Images.ForMember(member.Name)
 	s.inquiries, s.prunes, s.requestsKnown = r.Requests.ForMember(member.Name)
-	s.transfers = r.Shares.ForMember(member.Name)
+	s.Transfers = r.Shares.ForMember(member.Name)
 	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
-	s.mayPlan, s.contestedFor = s.policy.Known && synced, r.Raises.Contested(member.Name, s.now)
+	s.mayPlan, s.contestedFor = s.policy.Known && synced, r.Raises.Contested(member.Name, s.Now)
 	var err error
-	if s.holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
+	if s.Holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {
 		return s, err
 	}
 	link, err := r.Links.Get(ctx, member.Name)
@@ -251,12 +251,12 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 		return s, err
 	}
 	if link != nil {
-		s.shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
+		s.Shard, s.syncResult = shardName(link), mailbox.FindingsFromStatus(&link.Status, r.Replica.Challenge())
 	}
-	s.connection, s.joined, s.installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
-	s.rotated, s.syncStalled = r.Rotations.ForMember(member), r.Watchdog.ForMember(member.Name)
+	s.Connection, s.Joined, s.Installed = r.connectionState(member, link), r.Registrations.ForMember(member), r.Installs.ForMember(member)
+	s.Rotated, s.SyncStalled = r.Rotations.ForMember(member), r.Watchdog.ForMember(member.Name)
 	if totals, known := r.Index.Totals(member.Name); known {
-		s.totals = &totals
+		s.Totals = &totals
 	}
 	if s.namespace, err = r.getNamespace(ctx, member.Name); err != nil {
 		return s, err

@@ -36,7 +36,7 @@ func TestPlanOfAgentWithoutWindows(t *testing.T) {
 		{closes.Add(-time.Hour), "4", closes},                        // the clock is put back
 		{opens.Add(24 * time.Hour), "4", closes.Add(24 * time.Hour)}, // the hub was away
 	} {
-		s.now = step.at
+		s.Now = step.at
 		d := decide(s)
 		if s.plan == nil || s.plan.Spec.Policy["concurrency"] != step.concurrency {
 			require.NotNil(t, d.plan, step.at)
@@ -54,12 +54,12 @@ func TestPlanOfAgentWithoutWindows(t *testing.T) {
 func TestPlanOfAgentWithWindows(t *testing.T) {
 	s, opens := memberWithWindow(t)
 	s.root.Report.PolicyKeys = []string{"concurrency", "windows"}
-	s.now = opens.Add(-time.Second)
+	s.Now = opens.Add(-time.Second)
 	d := decide(s)
 	require.NotNil(t, d.plan)
 	assert.Equal(t, "0", d.plan.Spec.Policy["concurrency"])
 	assert.JSONEq(t, `[{"cron":"0 1 * * *","duration":"1h0m0s","concurrency":4}]`, d.plan.Spec.Policy["windows"])
-	s.plan, s.now = d.plan, opens
+	s.plan, s.Now = d.plan, opens
 	assert.Nil(t, decide(s).plan, "the agent judges windows itself")
 
 	s.root.Report.PolicyKeys = nil

@@ -35,13 +35,13 @@ func TestConflictWithWhatIsStoredIsNoRefusal(t *testing.T) {
 	require.NoError(t, corev1.AddToScheme(scheme))
 	known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
 	first := decide(known).plan
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member, first).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.Member).WithObjects(known.Member, first).Build()
 	r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), known.member))
-	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.member)}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.Member), known.Member))
+	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.Member)}
 	d := decide(known) // on a cache without the plan
 	for n := range 10 {
-		_, err := r.write(t.Context(), known.member, known, d)
+		_, err := r.write(t.Context(), known.Member, known, d)
 		require.True(t, trigger.IsConflict(err), "%v", err)
 		_, err = r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
 		assert.Equal(t, n >= 5, err != nil, "the backoff of errors spares the API server")
@@ -70,7 +70,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
-			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.Member).WithObjects(known.Member).Build(), interceptor.Funcs{
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 					if _, isPlan := o.(*v1alpha1.ClusterPlan); isPlan {
 						return refusal
@@ -80,8 +80,8 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			})
 			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
 			member := &v1alpha1.MemberCluster{}
-			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), member))
-			known.member = member
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.Member), member))
+			known.Member = member
 			d := decide(known)
 			require.NotNil(t, d.plan)
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}
@@ -142,13 +142,13 @@ func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
 			v1alpha1.ConditionReady, string(v1alpha1.ReasonNamespaceMissing), "not found",
 		},
 		"a plan that is not withdrawn": {
-			func(s *snapshot) { s.holder, s.grant = "berlin", &v1alpha1.TransferGrant{} }, apierrors.NewInternalError(errors.New("failed calling webhook")), 0,
+			func(s *snapshot) { s.Holder, s.grant = "berlin", &v1alpha1.TransferGrant{} }, apierrors.NewInternalError(errors.New("failed calling webhook")), 0,
 			v1alpha1.ConditionPolicyAcknowledged, v1alpha1.ReasonDuplicateCluster, "cannot be deleted on the hub; the hub retries: withdrawing the plan of MemberCluster frankfurt",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, images := settledMember(t), &recordedImages{FleetState: rollout.NewFleetState(func() bool { return true })}
-			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.member).WithObjects(known.member).Build(), interceptor.Funcs{
+			c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(known.Member).WithObjects(known.Member).Build(), interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 					require.IsType(t, &corev1.Namespace{}, o)
 					return tt.refusal
@@ -158,17 +158,17 @@ func TestRefusedMailboxFreezesNoStatus(t *testing.T) {
 				},
 			})
 			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry()), Images: images, Raises: &plan.Raises{}}
-			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.member), known.member))
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(known.Member), known.Member))
 			tt.change(&known)
-			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.member)}
+			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(known.Member)}
 			for range tt.preempted {
-				_, err := r.write(t.Context(), known.member, known, decide(known))
+				_, err := r.write(t.Context(), known.Member, known, decide(known))
 				require.ErrorIs(t, err, tt.refusal)
 				require.Empty(t, images.refused, "another read may solve it")
 				_, err = r.conflicts.Result(t.Context(), request, ctrl.Result{}, err)
 				require.NoError(t, err)
 			}
-			_, err := r.write(t.Context(), known.member, known, decide(known))
+			_, err := r.write(t.Context(), known.Member, known, decide(known))
 			require.ErrorIs(t, err, tt.refusal, "it is tried again")
 			assert.Equal(t, []bool{true}, images.refused)
 

@@ -12,7 +12,7 @@ const staleWatchTimeout = 15 * time.Second
 
 // ErrWatchStale ends a connection whose watches no longer deliver changes. The other
 // end is reachable; reconnect at once.
-var ErrWatchStale = errors.New("its watches do not tell what is there, as after a restore from a backup")
+var ErrWatchStale = errors.New("its watches are stale, for example after a restore from a backup")
 
 // watchStaleness compares what the watches of a connection delivered with live reads.
 // After an API server is restored from a backup, its resourceVersions go back, and a

@@ -118,7 +118,7 @@ func (m *Member) Upgrade(w ReleaseSpec) error {
 		return err
 	}
 	if last == nil {
-		return fmt.Errorf("upgrading release %s: it has gone meanwhile", w.Name)
+		return fmt.Errorf("upgrading release %s: it was uninstalled meanwhile", w.Name)
 	}
 	loaded, err := w.Chart.loadCopy()
 	if err != nil {
@@ -144,7 +144,7 @@ func verifyDeployed(cfg *action.Configuration, name string, number int) error {
 		return err
 	}
 	if last == nil || last.Version != number || last.Info.Status != common.StatusDeployed {
-		return fmt.Errorf("recording release %s, number %d: what it brings was written, and it could not be stored that it is deployed", name, number)
+		return fmt.Errorf("recording release %s, number %d: its objects were applied, but Helm could not record it as deployed; the next attempt repairs that", name, number)
 	}
 	return nil
 }

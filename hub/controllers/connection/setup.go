@@ -168,7 +168,7 @@ func connectionSecret(member *v1alpha1.MemberCluster) (name, key string) {
 func requestsForSecret(ctx context.Context, reader client.Reader, secret client.Object) (all []reconcile.Request) {
 	var list v1alpha1.MemberClusterList
 	if err := reader.List(ctx, &list, client.MatchingFields{secretIndexField: secret.GetName()}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MemberClusters of a Secret", "secret", secret.GetName())
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MemberClusters of a Secret; their connections are not updated until the next event", "secret", secret.GetName())
 		return nil
 	}
 	for _, member := range list.Items {

@@ -130,7 +130,7 @@ func (r *Reconciler) storeDepartures(ctx context.Context, leaving []string, now 
 	if err != nil {
 		r.departures.retryAt = now.Add(retryDelay)
 		r.departures.stale = wasChanged(err)
-		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configmap", DepartedConfigMap)
+		log.FromContext(ctx).Error(err, "Failed to persist slots of departed members; blocking member removal", "configMap", DepartedConfigMap)
 		return stored
 	}
 	r.departures = departureStore{configMap: cm, stored: next, excess: excess, writtenAt: now, readWriteOffAt: r.departures.readWriteOffAt}

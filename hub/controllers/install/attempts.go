@@ -36,7 +36,7 @@ func (r *Reconciler) runAttempt(ctx context.Context, member *v1alpha1.MemberClus
 		r.Events.Eventf(member, nil, corev1.EventTypeNormal, "AgentInstalled", "Install", "Agent %s was installed", snapshot.Desired.Version)
 		return nil
 	}
-	log.Error(err, "Failed to install agent")
+	log.Error(err, "Failed to install agent; retrying with backoff until the attempts are exhausted")
 	if cause := context.Cause(ctx); errors.Is(cause, errAttemptTimeout) {
 		err = fmt.Errorf("%w: %w", cause, err)
 		var cancel context.CancelFunc

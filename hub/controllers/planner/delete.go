@@ -83,7 +83,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, member *v1alpha1.Membe
 	}
 	if end.leftover != nil {
 		left := fmt.Sprintf("ClusterPlan and TransferGrant %s may be left in namespace %s of the cluster: %v. Its agent keeps using them; delete them there", v1alpha1.MailboxName, member.Spec.AgentNamespace, end.leftover)
-		log.FromContext(ctx).Info("Removed a member without deleting its plan", "left", left)
+		log.FromContext(ctx).Info("Removed a member without deleting its plan", "member", member.Name, "error", left)
 		r.Events.Eventf(member, nil, corev1.EventTypeWarning, "NotCleanedUp", "Delete", "%s", left)
 		r.Metrics.CountUncleaned()
 	}

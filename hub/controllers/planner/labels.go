@@ -38,7 +38,7 @@ func (r *Reconciler) rememberLabels(ctx context.Context, member *v1alpha1.Member
 	if err == nil || trigger.IsConflict(err) || now.Before(r.ensureCleanUp(member, now, false).until) {
 		return err
 	}
-	log.FromContext(ctx).Error(err, "Removed a member without keeping its labels")
+	log.FromContext(ctx).Error(err, "Failed to keep the labels of a removed member; set them by hand when it joins again", "member", member.Name)
 	r.Events.Eventf(member, nil, corev1.EventTypeWarning, "LabelsNotKept", "Delete", "If MemberCluster %s joins again, set its labels by hand: %s. The hub could not keep them: %s",
 		member.Name, listLabels(memberlabels.Kept(live)), v1alpha1.SanitizeText(err.Error(), maxListedLabels/2))
 	return nil

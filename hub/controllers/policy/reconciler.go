@@ -291,7 +291,7 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 		log.FromContext(ctx).Info("Rejected the fleet's policy ConfigMap; keeping the last valid policy", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyInvalid", "ReadPolicy", "%s", state.Message)
 	case len(next.standing) > 0:
-		log.FromContext(ctx).Info("The fleet's policy in force is not valid for all members", "error", state.Message)
+		log.FromContext(ctx).Info("Fleet policy contradicts itself for some members; it stays in force", "error", state.Message)
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyContradicted", "ReadPolicy", "%s", state.Message)
 	case r.evaluated:
 		r.Events.Eventf(cm, nil, corev1.EventTypeNormal, "PolicyAccepted", "ReadPolicy", "%s", state.Message)

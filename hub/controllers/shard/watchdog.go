@@ -260,7 +260,7 @@ func (w *Watchdog) ProbeMember(ctx context.Context, m *v1alpha1.MemberCluster, r
 		found.nextAfter = 0
 	case found.sequence > 0:
 		found.message = w.moveMember(m, link)
-		log.FromContext(ctx).Info("Report is not synced", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
+		log.FromContext(ctx).Info("Replica does not sync the report of a member that is up", "member", m.Name, "replica", link.Spec.Replica, "sequence", found.sequence, "message", found.message)
 	}
 	w.mu.Lock()
 	if w.probes == nil {

@@ -234,8 +234,8 @@ func ListImageClusters(img *v1alpha1.FleetDiskImage, c *ImageCells, columns []in
 	return list, nil
 }
 
-// effectiveFinder returns what says what a cluster is to have; nil where it is to have nothing, or
-// that cannot be read.
+// effectiveFinder returns a function from cluster to desired image, nil where there is none or it
+// cannot be read.
 func effectiveFinder(img *v1alpha1.FleetDiskImage) func(*v1alpha1.MemberCluster) *readapi.EffectiveImage {
 	overrides, overridesErr := override.Parse(img)
 	isPlaced, placementErr := rollout.PlacementMatcher(&img.Spec.Placement)

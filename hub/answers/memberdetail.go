@@ -29,7 +29,7 @@ var runbooks = map[string]string{
 	v1alpha1.ConditionMailboxSynced:      "OTHubRelayErrors",
 }
 
-// DescribeMember returns one member; m is of no image.
+// DescribeMember returns one member; m.Image is nil.
 func DescribeMember(m *MemberImage, summary readapi.MemberSummary) readapi.MemberDetail {
 	member := m.Member
 	st := &member.Status

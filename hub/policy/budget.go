@@ -328,18 +328,18 @@ func describeBudgetChange(now, then *Policy) string {
 	}
 	after = then.budget
 	var parts []string
-	tell := func(what, a, b string) {
+	addChange := func(what, a, b string) {
 		if a != b {
 			parts = append(parts, fmt.Sprintf("%s %s→%s", what, a, b))
 		}
 	}
-	tell(KeyFleetConcurrency, before.formatConcurrency(), after.formatConcurrency())
+	addChange(KeyFleetConcurrency, before.formatConcurrency(), after.formatConcurrency())
 	if after != nil && before != nil {
-		tell(KeyGrantDuration, before.GrantDuration.String(), after.GrantDuration.String())
-		tell(KeyExcessTolerance, before.ExcessTolerance.String(), after.ExcessTolerance.String())
+		addChange(KeyGrantDuration, before.GrantDuration.String(), after.GrantDuration.String())
+		addChange(KeyExcessTolerance, before.ExcessTolerance.String(), after.ExcessTolerance.String())
 	}
-	tell(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
-	tell("windows of fleetConcurrency", now.formatFleetWindows(), then.formatFleetWindows())
+	addChange(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
+	addChange("windows of fleetConcurrency", now.formatFleetWindows(), then.formatFleetWindows())
 	return strings.Join(parts, ", ")
 }
 

@@ -141,8 +141,8 @@ func (e *evaluation) fleetSlots(group string) int {
 }
 
 // timeLeftByCluster returns how long each cluster takes from now, or from its start, by name.
-// Clusters of which that is unknown are left out; reason is that of the first of them, or that
-// one waits for a person.
+// Clusters whose time is unknown are left out; reason is the first one's, or that one waits for a
+// person.
 func (e *evaluation) timeLeftByCluster(newImage v1alpha1.QueuedImport) (left map[string]time.Duration, reason string) {
 	left = map[string]time.Duration{}
 	for i := range e.placed {

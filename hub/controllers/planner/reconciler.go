@@ -318,8 +318,8 @@ func (r *Reconciler) getMailbox(ctx context.Context, member string) (*v1alpha1.C
 	return plan, grant, nil
 }
 
-// isStoredPlan reports whether a plan was decided on what is stored: a conflict over it is none that the
-// cache's lag explains.
+// isStoredPlan reports whether a plan was decided on what is stored: a lagging cache does not explain a
+// conflict over it.
 func (r *Reconciler) isStoredPlan(ctx context.Context, decided *v1alpha1.ClusterPlan) bool {
 	stored := &v1alpha1.ClusterPlan{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(decided), stored)

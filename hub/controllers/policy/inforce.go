@@ -25,7 +25,7 @@ type State struct {
 	Refused bool
 	// Errors are why the current ConfigMap is not in force.
 	Errors []apipolicy.KeyError
-	// Standing are what of the policy in force is not valid for the members that there are now.
+	// Standing are the errors of the policy in force for the current members.
 	Standing []apipolicy.KeyError
 	// Message describes the state for people.
 	Message string

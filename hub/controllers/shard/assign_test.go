@@ -251,7 +251,7 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	look := func(at time.Time, blind ...string) time.Duration {
 		return a.recordEvidence(t.Context(), suspicion(a.evidence, blind...), peers, duration, at)
 	}
-	shun := func(replica string, at time.Time) time.Duration {
+	backOff := func(replica string, at time.Time) time.Duration {
 		look(at.Add(-duration), replica)
 		look(at, replica)
 		return a.backoffs[replica].until.Sub(at)
@@ -267,25 +267,25 @@ func TestReplicaBackoffDoubles(t *testing.T) {
 	a, now = &Assigner{}, now.Add(time.Hour)
 
 	for _, want := range []time.Duration{minReplicaBackoff, 2 * minReplicaBackoff, 4 * minReplicaBackoff, 8 * minReplicaBackoff, maxReplicaBackoff, maxReplicaBackoff} {
-		assert.Equal(t, want, shun("two", now))
+		assert.Equal(t, want, backOff("two", now))
 		now = now.Add(want)
 	}
-	assert.Equal(t, minReplicaBackoff, shun("one", now), "each by itself")
+	assert.Equal(t, minReplicaBackoff, backOff("one", now), "each by itself")
 
-	shun("two", now)
+	backOff("two", now)
 	now = now.Add(time.Second)
 	assert.Equal(t, map[string]bool{"one": true, "two": true}, a.activeBackoffs(alivePeers("1", "2"), now))
 	assert.Equal(t, map[string]bool{"one": true}, a.activeBackoffs(alivePeers("1", "another"), now), "another process is another replica")
 	assert.Empty(t, a.activeBackoffs(alivePeers("1", "another")[1:], now), "one that ends may come back in another place")
 	assert.Empty(t, a.backoffs)
 
-	assert.Equal(t, minReplicaBackoff, shun("one", now))
+	assert.Equal(t, minReplicaBackoff, backOff("one", now))
 	now = now.Add(minReplicaBackoff)
 	assert.Empty(t, a.activeBackoffs(alivePeers("1", "2"), now), "it is tried again")
-	assert.Equal(t, 2*minReplicaBackoff, shun("one", now), "and was no better")
+	assert.Equal(t, 2*minReplicaBackoff, backOff("one", now), "and was no better")
 	now = now.Add(4*minReplicaBackoff + 1)
 	assert.Empty(t, a.activeBackoffs(alivePeers("1", "2"), now))
-	assert.Equal(t, minReplicaBackoff, shun("one", now), "it was better for as long as it was left alone")
+	assert.Equal(t, minReplicaBackoff, backOff("one", now), "it was better for as long as it was left alone")
 }
 
 // A backoff ends where the replica was given members for want of others, and reaches one.

@@ -78,18 +78,24 @@ func (h *FrozenLeader) StartSuccessor(t *testing.T) *FaultyAgent {
 func (h *FrozenLeader) ReleaseWrite(t *testing.T) int {
 	t.Helper()
 	close(h.release)
-	status := 0
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		for _, w := range h.Proxy.Writes() {
-			if w.N == h.write.N {
-				status = w.Status
-			}
-		}
-		return status != 0
-	}), "the held write was not answered: %s", h.write)
+	status := h.Proxy.AwaitAnswer(t, h.write)
 	// Until its deadline for renewals has passed, it would still consider itself the leader.
 	require.True(t, testenv.AwaitCondition(t, func() bool { return time.Since(h.frozenAt) > frozenLease }))
 	require.NoError(t, h.Resume())
 	require.True(t, testenv.AwaitCondition(t, h.HasEnded), "a leader that lost its Lease while it was frozen still runs")
+	return status
+}
+
+// AwaitAnswer waits until a write that was held is answered, and returns the answer's HTTP status.
+func (p *Proxy) AwaitAnswer(t *testing.T, write Write) (status int) {
+	t.Helper()
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		for _, w := range p.Writes() {
+			if w.N == write.N {
+				status = w.Status
+			}
+		}
+		return status != 0
+	}), "the held write was not answered: %s", write)
 	return status
 }

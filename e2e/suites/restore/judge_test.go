@@ -182,16 +182,7 @@ func (g *writeGate) isHolding() bool {
 func (g *writeGate) awaitStatus(t *testing.T) int {
 	t.Helper()
 	g.open()
-	status := 0
-	require.True(t, testenv.AwaitCondition(t, func() bool {
-		for _, w := range g.proxy.Writes() {
-			if w.N == g.write.N {
-				status = w.Status
-			}
-		}
-		return status != 0
-	}), "%s is not answered", g.write)
-	return status
+	return g.proxy.AwaitAnswer(t, g.write)
 }
 
 // mailboxPath is the API path of an object of a mailbox.

@@ -32,7 +32,7 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
   kubectl ot doctor --explain snapshot-class-driver`,
 		Args: cobra.NoArgs,
 	}
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	flags := cmd.Flags()
 	flags.StringVar(&options.Asked.StorageClass, "storage-class", "", "a StorageClass to check beside those in use")
 	flags.StringVar(&options.Asked.ProbeURL, "probe", "", "send a HEAD request to this URL from a Pod in the cluster, which is deleted afterwards")

@@ -65,11 +65,11 @@ each, until --timeout.`,
 	}
 	cmd.RunE = runWith(e.gatherEventsByName)
 	cmd.ValidArgsFunction = e.completeKind(clusterKind, fleetImageKind)
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	add := func(use, short, example string, gather eventGatherer, scope ...string) {
 		cmd.AddCommand(useScopeFlags(&cobra.Command{Use: use, Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: runWith(gather)}, scope...))
 	}
-	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", "  kubectl ot events image ubuntu --cluster bergen", e.gatherImageEvents, scopeFlags...)
+	add("image NAME", "Of a FleetDiskImage on the hub, and of its images in --cluster; of a VMDiskImage in a member's context", "  kubectl ot events image ubuntu --cluster bergen", e.gatherImageEvents, objectFlags...)
 	add("cluster NAME", "Of a MemberCluster on the hub, and of its agent with --live", "  kubectl ot events cluster bergen --live", e.gatherClusterEvents, "live", "member-context")
 	return cmd
 }

@@ -41,8 +41,8 @@ reports. With --live it asks a member itself, which alone knows its machines.`,
 	}{
 		{"clusters [NAME...]", "Clusters of the fleet", "  kubectl ot get clusters -l region=nordics --sort-by failed", nil, e.getClusters},
 		{"rollouts [NAME...]", "FleetDiskImages", "  kubectl ot get rollouts --failing", nil, e.getRollouts},
-		{"images [NAME...]", "Images: of the fleet, of one cluster, or all that failed", "  kubectl ot get images --cluster bergen --failing", scopeFlags, e.getImages},
-		{"machines [NAME...]", "VirtualMachines of a member", "  kubectl ot get machines --cluster bergen --live -A", scopeFlags, e.getMachines},
+		{"images [NAME...]", "Images: of the fleet, of one cluster, or all that failed", "  kubectl ot get images --cluster bergen --failing", objectFlags, e.getImages},
+		{"machines [NAME...]", "VirtualMachines of a member", "  kubectl ot get machines --cluster bergen --live -A", objectFlags, e.getMachines},
 	} {
 		f := &getFlags{}
 		one := useScopeFlags(&cobra.Command{Use: verb.use, Short: verb.short, Example: verb.example}, verb.scope...)

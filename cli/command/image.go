@@ -236,7 +236,7 @@ of -n, and its annotation pelotech.ot/retry is set.`,
 		Example: "  kubectl ot image retry ubuntu --cluster bergen",
 		Args:    cobra.ExactArgs(1),
 	}
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	cmd.Flags().BoolVar(&force, "force-conflicts", false, "also where GitOps owns spec.retry")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		if err := e.requireLive(); err != nil {

@@ -34,7 +34,7 @@ ends with exit code 1.`,
 		Example: "  kubectl ot logs ubuntu-2.1.0 -n vmdi-farm --cluster bergen -f",
 		Args:    cobra.ExactArgs(1),
 	}
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the importer ends")
 	cmd.Flags().Int64Var(&tail, "tail", 0, "the last lines only; 0 prints all")
 	addDuration(cmd.Flags(), &since, "since", 0, "lines of this time only, as 10m")

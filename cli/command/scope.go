@@ -14,10 +14,13 @@ import (
 // scopeFlags are the flags of every command that name one cluster, rather than the fleet.
 var scopeFlags = []string{"cluster", "live", "member-context"}
 
-// scopeAnnotation of a command names the scopeFlags that it uses.
+// objectFlags are those of commands about objects of a namespace, too.
+var objectFlags = append(slices.Clip(scopeFlags), "namespace")
+
+// scopeAnnotation of a command names the objectFlags that it uses.
 const scopeAnnotation = "pelotech.ot/scope-flags"
 
-// useScopeFlags declares which of scopeFlags a command uses: checkScope refuses the others.
+// useScopeFlags declares which of objectFlags a command uses: checkScope refuses the others.
 func useScopeFlags(cmd *cobra.Command, flags ...string) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -35,11 +38,11 @@ func usedScopeFlags(cmd *cobra.Command) []string {
 // a flag without a value where the command would go by its default.
 func (e *environment) checkScope(cmd *cobra.Command) error {
 	used := usedScopeFlags(cmd)
-	for _, name := range scopeFlags {
+	for _, name := range objectFlags {
 		flag := cmd.Flags().Lookup(name)
 		switch {
 		case flag == nil || !flag.Changed, name == "live" && !e.live:
-		case !slices.Contains(used, name) && name != "live" && cmd.Flags().Lookup("clusters") != nil:
+		case !slices.Contains(used, name) && name != "live" && name != "namespace" && cmd.Flags().Lookup("clusters") != nil:
 			return fmt.Errorf("%s does not use --%s: name clusters with --clusters", cmd.CommandPath(), name)
 		case !slices.Contains(used, name):
 			return fmt.Errorf("%s does not use --%s: leave it out", cmd.CommandPath(), name)
@@ -96,7 +99,7 @@ func checkEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		if _, allowed := flag.Annotations[emptyAnnotation]; err == nil && !allowed && hasEmptyValue(flag.Value) {
 			what := "a value"
-			if slices.Contains(scopeFlags, flag.Name) {
+			if slices.Contains(objectFlags, flag.Name) {
 				what = "a name"
 			}
 			err = fmt.Errorf("--%s is empty: give it %s, or leave it out", flag.Name, what)

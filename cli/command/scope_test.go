@@ -30,18 +30,19 @@ func preRun(cmd *cobra.Command) error {
 // go by the whole fleet.
 func TestScopeFlagsAreRefusedWhereNotUsed(t *testing.T) {
 	all := []string{"cluster", "live", "member-context"}
+	object := append(slices.Clip(all), "namespace")
 	wantUsed := map[string][]string{
-		"tree image": all, "tree machine": all, "get images": all, "get machines": all, "why image": all, "why machine": all,
-		"image where": {"cluster"}, "image retry": all, "preload": all, "policy show": {"cluster"}, "top": all, "doctor": all, "logs": all,
-		"support-bundle": {"cluster", "member-context"}, "events": all, "events image": all, "events cluster": {"live", "member-context"},
+		"tree image": object, "tree machine": object, "get images": object, "get machines": object, "why image": object, "why machine": object,
+		"image where": {"cluster"}, "image retry": object, "preload": all, "policy show": {"cluster"}, "top": all, "doctor": object, "logs": object,
+		"support-bundle": {"cluster", "member-context"}, "events": object, "events image": object, "events cluster": {"live", "member-context"},
 		"join push": {"member-context"}, "join pull": {"member-context"}, "accept": {"member-context"}, "leave": {"member-context"},
 	}
-	values := map[string]string{"cluster": "--cluster=lab", "live": "--live", "member-context": "--member-context=lab"}
+	values := map[string]string{"cluster": "--cluster=lab", "live": "--live", "member-context": "--member-context=lab", "namespace": "--namespace=farm"}
 	seen := map[string]bool{}
 	root, _ := newCompletedRoot()
 	for _, listed := range allCommands(root) {
 		name := strings.TrimPrefix(listed.CommandPath(), "kubectl ot ")
-		for _, flag := range all {
+		for _, flag := range object {
 			fresh, _ := newCompletedRoot()
 			cmd, _, err := fresh.Find(strings.Fields(name))
 			require.NoError(t, err, name)
@@ -66,6 +67,7 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 		"prune approve spring --digest D -y --cluster lab": "error: kubectl ot prune approve does not use --cluster: name clusters with --clusters\n",
 		"--cluster lab prune report spring":                "error: kubectl ot prune report does not use --cluster: name clusters with --clusters\n",
 		"rollout abort ubuntu --cluster lab":               "error: kubectl ot rollout abort does not use --cluster: leave it out\n",
+		"policy show -n farm":                              "error: kubectl ot policy show does not use --namespace: leave it out\n",
 		"rollout pause ubuntu --live":                      "error: kubectl ot rollout pause does not use --live: leave it out\n",
 		"image retry ubuntu --cluster=":                    "error: --cluster is empty: give it a name, or leave it out\n",
 		"prune approve spring --digest D -y --clusters=":   "error: --clusters is empty: give it a value, or leave it out\n",
@@ -102,7 +104,7 @@ func TestEmptyFlagsAreRefused(t *testing.T) {
 			_, isList := flag.Value.(pflag.SliceValue)
 			values := []string{"", " "}
 			switch {
-			case !listed.Runnable(), !isList && flag.Value.Type() != "string", name == "status" && slices.Contains(scopeFlags, flag.Name):
+			case !listed.Runnable(), !isList && flag.Value.Type() != "string", name == "status" && slices.Contains(objectFlags, flag.Name):
 				return
 			case flag.Value.Type() == "stringSlice":
 				values = append(values, "a,")

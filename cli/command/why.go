@@ -44,8 +44,8 @@ still waits; 4 a person has to act; 5 it is not known.`,
 		scope               []string
 		explain             func(ctx context.Context, name string) (answer, error)
 	}{
-		{"image NAME", "An image of one cluster: its place in the queue", "  kubectl ot why image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", scopeFlags, e.whyImage},
-		{"machine NAME", "A machine, its image and its disks", "  kubectl ot why machine web-1 -n shop --cluster bergen --live", scopeFlags, e.whyMachine},
+		{"image NAME", "An image of one cluster: its place in the queue", "  kubectl ot why image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", objectFlags, e.whyImage},
+		{"machine NAME", "A machine, its image and its disks", "  kubectl ot why machine web-1 -n shop --cluster bergen --live", objectFlags, e.whyMachine},
 		{"rollout NAME", "A FleetDiskImage and its waves", "  kubectl ot why rollout ubuntu -w", nil, e.whyRollout},
 		{"cluster NAME", "A MemberCluster", "  kubectl ot why cluster bergen", nil, e.whyCluster},
 	} {

@@ -151,3 +151,23 @@ func TestBlankDiskOfMissingStorageClass(t *testing.T) {
 	env.SetClaimProperties(t, class.Name)
 	awaitRunning(t, vm)
 }
+
+// TestMigrationIsRecordedWhileChangesWait has a person migrate the root volume of a running VM with a change
+// that waits for a restart, and remove the strategy: the volume stays when the change is applied.
+func TestMigrationIsRecordedWhileChangesWait(t *testing.T) {
+	t.Parallel()
+	vm := createAndAwaitRunning(t, testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t)))
+	setCores(t, vm, "2")
+	awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionTrue)
+	o := requireObject(t, kubeVirtVMOf(vm))
+	env.Update(t, o, func() {
+		o.Spec.UpdateVolumesStrategy = ptr.To(kubevirtv1.UpdateVolumesStrategyMigration)
+		o.Spec.Template.Spec.Volumes[0].DataVolume.Name = "fast"
+	})
+	awaitObject(t, o, "recorded", func(o *kubevirtv1.VirtualMachine) bool { return o.Annotations[v1alpha1.AnnotationMigratedVolumes] == "root=fast" })
+	env.Update(t, o, func() { o.Spec.UpdateVolumesStrategy = nil })
+	setRunStrategy(t, vm, kubevirtv1.RunStrategyHalted)
+	awaitObject(t, o, "as the spec says now", func(o *kubevirtv1.VirtualMachine) bool { return o.Spec.Template.Spec.Domain.CPU.Cores == 2 })
+	assert.Equal(t, "fast", o.Spec.Template.Spec.Volumes[0].DataVolume.Name)
+	assert.Equal(t, "root=fast", o.Annotations[v1alpha1.AnnotationMigratedVolumes])
+}

@@ -131,12 +131,12 @@ func EndConflicts(r reconcile.Reconciler) reconcile.Reconciler {
 	})
 }
 
-// IsGone reports whether the last reconcile of a request met an object that does not exist: if it is missing
-// again, no other read solves it.
-func (t *ConflictTracker) IsGone(request reconcile.Request) bool {
+// IsPreempted reports whether another read of objects may solve err: a conflict does not last, or an object is
+// gone for the first time.
+func (t *ConflictTracker) IsPreempted(request reconcile.Request, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.gone[request]
+	return IsConflict(err) && t.consecutive[request] < maxConflicts || apierrors.IsNotFound(err) && !t.gone[request]
 }
 
 // IsExhausted reports whether one more conflict of a request is one too many.

@@ -201,16 +201,8 @@ func (r *Reconciler) writeMailbox(ctx context.Context, member *v1alpha1.MemberCl
 
 // isPreempted reports whether another read may solve the refusal of a write.
 func (r *Reconciler) isPreempted(ctx context.Context, member *v1alpha1.MemberCluster, d decision, refusal error) bool {
-	request, lasts := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}, false
-	switch {
-	case apierrors.IsNotFound(refusal):
-		lasts = r.conflicts.IsGone(request)
-	case trigger.IsConflict(refusal):
-		lasts = r.conflicts.IsExhausted(request)
-	default:
-		return false
-	}
-	return !lasts || d.plan != nil && !r.isStoredPlan(ctx, d.plan)
+	return r.conflicts.IsPreempted(ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}, refusal) ||
+		(trigger.IsConflict(refusal) || apierrors.IsNotFound(refusal)) && d.plan != nil && !r.isStoredPlan(ctx, d.plan)
 }
 
 // ensureFinalizer marks a new member, and gives it the labels that it had when it left. Both

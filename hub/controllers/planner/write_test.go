@@ -85,7 +85,7 @@ func TestRefusedPlanFreezesNoStatus(t *testing.T) {
 			d := decide(known)
 			require.NotNil(t, d.plan)
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(member)}
-			for trigger.IsConflict(refusal) && !r.conflicts.IsExhausted(request) || apierrors.IsNotFound(refusal) && !r.conflicts.IsGone(request) {
+			for r.conflicts.IsPreempted(request, refusal) {
 				_, err := r.write(t.Context(), member, known, d)
 				require.ErrorIs(t, err, refusal)
 				require.Empty(t, images.refused, "another read may solve it")

@@ -61,6 +61,8 @@ type Reconciler struct {
 	// PolicyKey names the fleet's policy ConfigMap.
 	PolicyKey types.NamespacedName
 
+	conflicts trigger.ConflictTracker
+
 	// last is the last evaluation, so that events are recorded once.
 	last      evaluation
 	evaluated bool
@@ -93,12 +95,12 @@ func versionOf(cm *corev1.ConfigMap) objectVersion {
 // Reconcile evaluates the fleet's policy or a preview.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if request.NamespacedName == r.PolicyKey {
-		return ctrl.Result{}, r.reconcilePolicy(ctx)
+		return r.conflicts.Result(ctx, request, ctrl.Result{}, r.reconcilePolicy(ctx, request))
 	}
-	return ctrl.Result{}, r.reconcilePreview(ctx, request.NamespacedName)
+	return r.conflicts.Result(ctx, request, ctrl.Result{}, r.reconcilePreview(ctx, request.NamespacedName))
 }
 
-func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
+func (r *Reconciler) reconcilePolicy(ctx context.Context, request ctrl.Request) error {
 	stored, err := r.getInForce(ctx)
 	if err != nil {
 		return err
@@ -124,8 +126,8 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context) error {
 	// ConfigMap must not fall behind what members have.
 	storeErr := r.storeInForce(ctx, stored.DeepCopy(), next)
 	switch {
-	case storeErr != nil && ctx.Err() != nil:
-		return storeErr // this process ends
+	case storeErr != nil && ctx.Err() != nil, r.conflicts.IsPreempted(request, storeErr):
+		return storeErr // this process ends, or another read may solve it
 	case storeErr != nil && next.data != nil && (stored.Name == "" || !maps.Equal(next.data, stored.Data)):
 		next = evaluation{version: next.version, unstored: storeErr.Error()}
 	}
@@ -174,8 +176,9 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	return members, nil
 }
 
+// hasErrorsOf ignores why a policy cannot be stored: that may be another text each time.
 func (e evaluation) hasErrorsOf(other evaluation) bool {
-	return e.unstored == other.unstored && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
+	return (e.unstored == "") == (other.unstored == "") && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
 }
 
 // evaluate parses a ConfigMap and validates it for every member. inForce is the policy that applies now, nil

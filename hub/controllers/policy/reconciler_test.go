@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -211,6 +212,12 @@ func TestPolicyThatCannotBeStored(t *testing.T) {
 		require.Len(t, recorder.Events, 1)
 		assert.Contains(t, <-recorder.Events, "PolicyNotStored")
 	}
+	for port := range 3 {
+		refusal = fmt.Errorf("read tcp 10.1.2.3:%d->10.96.0.1:443: connection reset by peer", 40000+port)
+		reconcile()
+	}
+	require.Empty(t, recorder.Events, "an error whose text differs each time is the same")
+	refusal = down
 	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "four" })
 	state, concurrency = reconcile()
 	assert.Contains(t, state.Message, `concurrency: "four" is not a whole number`, "that it is refused cannot be stored either")
@@ -239,7 +246,16 @@ func TestPolicyThatCannotBeStored(t *testing.T) {
 	assert.Equal(t, "2", concurrency)
 
 	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "0" })
-	reconcile()
+	lasting := apierrors.NewConflict(corev1.Resource("configmaps"), InForceConfigMap, errors.New("changed"))
+	refusal = lasting
+	for r.conflicts.IsPreempted(ctrl.Request{NamespacedName: policyKey}, lasting) {
+		_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: policyKey})
+		require.NoError(t, err)
+		assert.False(t, r.InForce.Current().Refused, "another read may solve it")
+	}
+	require.Empty(t, recorder.Events)
+	state, _ = reconcile()
+	assert.True(t, state.Refused)
 	assert.Contains(t, <-recorder.Events, "PolicyNotStored")
 	refusal = nil
 	state, concurrency = reconcile()

@@ -48,7 +48,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.MemberCluster{}, all, builder.WithPredicates(memberChanged)).
 		WatchesRawSource(requests).
 		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
-		Complete(trigger.EndConflicts(r))
+		Complete(r)
 }
 
 func ownConcurrencyOf(o client.Object) *int32 {

@@ -39,6 +39,8 @@ type snapshot struct {
 	// safe is the share without a grant that its plan may have; it is unknown without safeKnown.
 	safe      int32
 	safeKnown bool
+	// mayRemove: what the member may be running is stored, so that plan and grant may be withdrawn.
+	mayRemove bool
 	// images that FleetDiskImages place in the member; unknown without imagesKnown.
 	images      rollout.DesiredImages
 	imagesKnown bool
@@ -116,6 +118,7 @@ func decide(s snapshot) decision {
 
 	var written, desired map[string]string
 	var edge time.Time
+	awaitsBudget := false
 	view := s.Input
 	view.Obstacle, view.Contested = obstacle, s.isHeldBack()
 	view.Report, view.ReportClusterUID, view.ReceivedAt, view.TwoAgentsAt = s.root.Report, s.root.ClusterUID, s.root.ReceivedAt, s.root.TwoAgentsAt
@@ -136,7 +139,8 @@ func decide(s snapshot) decision {
 	switch {
 	case obstacle.Reason != "":
 	case s.Holder != "":
-		d.withdrawMailbox = s.plan != nil || s.grant != nil
+		hasMailbox := s.plan != nil || s.grant != nil
+		d.withdrawMailbox, awaitsBudget = hasMailbox && s.mayRemove, hasMailbox && !s.mayRemove
 	case s.mayPlan:
 		if view.WaitingFor = s.waitsFor(desired); view.WaitingFor == "" {
 			d.plan = decidePlan(s, name, written, desired, view.PolicySource)
@@ -158,6 +162,9 @@ func decide(s snapshot) decision {
 		d.recheckAfter = namespaceRetryDelay
 	}
 	d.recheckAfter = trigger.Earliest(d.recheckAfter, s.contestedFor)
+	if awaitsBudget {
+		d.recheckAfter = trigger.Earliest(d.recheckAfter, budgetRetryDelay)
+	}
 	if s.awaitsConfirmedReport() || s.mayBeCutOff(&d.status) {
 		d.recheckAfter = trigger.Earliest(d.recheckAfter, confirmRetryDelay)
 	}

@@ -42,7 +42,7 @@ func settledMember(t *testing.T) snapshot {
 		},
 		syncResult:    mailbox.Findings{ConfirmedSequence: 1},
 		policy:        policycontroller.State{Known: true, Policy: parsed},
-		reportsSynced: true, mayPlan: true, imagesKnown: true, requestsKnown: true,
+		reportsSynced: true, mayPlan: true, mayRemove: true, imagesKnown: true, requestsKnown: true,
 	}
 }
 
@@ -290,7 +290,12 @@ func TestNothingIsPlannedForClusterOfOtherMember(t *testing.T) {
 	assert.Nil(t, d.plan)
 	assert.False(t, d.withdrawMailbox)
 
-	s.plan, s.grant = planned.plan, &v1alpha1.TransferGrant{}
+	s.plan, s.grant, s.mayRemove = planned.plan, &v1alpha1.TransferGrant{}, false
+	d = decide(s)
+	assert.False(t, d.withdrawMailbox, "the budget does not know yet what it may be running")
+	assert.Equal(t, budgetRetryDelay, d.recheckAfter)
+	require.Equal(t, v1alpha1.ReasonDuplicateCluster, meta.FindStatusCondition(d.status.Conditions, v1alpha1.ConditionIdentityConfirmed).Reason, "its status does not wait for that")
+	s.mayRemove = true
 	d = decide(s)
 	assert.True(t, d.withdrawMailbox)
 	assert.Empty(t, d.status.ClusterUID, "it claims nothing")

@@ -138,9 +138,6 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	d := decide(known)
-	if d.withdrawMailbox && !r.Shares.MayRemove(member) {
-		return ctrl.Result{RequeueAfter: budgetRetryDelay}, nil
-	}
 	admitted, busy := true, false
 	if d.plan != nil {
 		admitted, busy = r.Shares.AdmitPlan(d.plan, known.plan)
@@ -233,6 +230,7 @@ func (r *Reconciler) gather(ctx context.Context, member *v1alpha1.MemberCluster)
 	s.inquiries, s.prunes, s.requestsKnown = r.Requests.ForMember(member.Name)
 	s.Transfers = r.Shares.ForMember(member.Name)
 	s.safe, s.safeKnown = r.Shares.SafeShare(member.Name)
+	s.mayRemove = r.Shares.MayRemove(member)
 	s.mayPlan, s.contestedFor = s.policy.Known && synced, r.Raises.Contested(member.Name, s.Now)
 	var err error
 	if s.Holder, err = claim.FindHolder(ctx, r.Client, member, memberstatus.ResolveClusterUID(member, s.root.ClusterUID)); err != nil {

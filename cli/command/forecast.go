@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/agent/capacity"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/preload"
@@ -53,7 +55,10 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 	unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
 		for i := range targets {
 			m, err := api.Member(ctx, targets[i].Member.Name)
-			if err != nil {
+			switch {
+			case errors.Is(err, readapi.ErrNotFound): // it has not seen the member yet
+				continue
+			case err != nil:
 				return err
 			}
 			if m.Activity != nil && m.ActivityUnknown == "" {

@@ -63,9 +63,10 @@ func TestOutputsForScripts(t *testing.T) {
 		"get clusters --no-headers --unknown -o custom-columns=NAME:.name,N:.failed": {out: "lab  12345678\n"},
 		"get clusters --no-headers bergen --failing":                                 {code: exit.Unanswered, errOut: "Of 1 cluster, none matches.\nerror: not found: bergen\n"},
 		"get clusters -o go-template={{range.items}}{{.failed}}{{end}}":              {out: "12345678\n"},
-		"get clusters -q":         {},
-		"get clusters bergen -q":  {code: exit.Unanswered, errOut: "error: not found: bergen\n"},
-		"get clusters -q -o json": {code: exit.Unanswered, errOut: "error: -q prints no answer: leave out -o, or -q\n"},
+		"get clusters -q":                       {},
+		"get clusters bergen -q":                {code: exit.Unanswered, errOut: "error: not found: bergen\n"},
+		"get clusters -q -o json":               {code: exit.Unanswered, errOut: "error: -q prints no answer: leave out -o, or -q\n"},
+		"get clusters --no-headers -o markdown": {code: exit.Unanswered, errOut: "error: tables of -o markdown have titles: leave out --no-headers, or -o\n"},
 	} {
 		t.Run(line, func(t *testing.T) {
 			out, errOut := &bytes.Buffer{}, &bytes.Buffer{}

@@ -57,5 +57,5 @@ func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster st
 			}
 		}
 	}
-	return fmt.Errorf("--member-context %s: it is %s, not %s", member.Context, is, cluster)
+	return fmt.Errorf("--member-context %s: it is %s, not %s (without --cluster it is asked all the same)", member.Context, is, cluster)
 }

@@ -103,6 +103,8 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 				return err
 			case e.quiet && e.output != "":
 				return errors.New("-q prints no answer: leave out -o, or -q")
+			case e.noHeaders && e.output == "markdown":
+				return errors.New("tables of -o markdown have titles: leave out --no-headers, or -o")
 			case e.quiet:
 				e.Out = io.Discard // one place for all verbs
 			}

@@ -193,9 +193,9 @@ func (n *retryNote) reset() { n.last = "" }
 // the whole answer.
 type changePrinter struct {
 	*environment
-	// lines that were printed, by item; answer without when it was observed.
-	lines  map[string]string
-	answer string
+	// lines that were printed, by item; answer without when it was observed, and as it was printed.
+	lines           map[string]string
+	answer, printed string
 }
 
 func (c *changePrinter) print(view render.View) error {
@@ -232,8 +232,8 @@ func (c *changePrinter) printLine(line string) error {
 	return err
 }
 
-// printAnswer prints a view whose data has changed, apart from when it was observed: a time that passes
-// is no change.
+// printAnswer prints a view whose data has changed, apart from when it was observed, since a time that
+// passes is no change, and of which the format shows what has.
 func (c *changePrinter) printAnswer(view render.View) error {
 	data, err := json.Marshal(view)
 	if err != nil {
@@ -247,13 +247,22 @@ func (c *changePrinter) printAnswer(view render.View) error {
 	if data, err = json.Marshal(fields); err != nil || string(data) == c.answer {
 		return err
 	}
-	if c.answer != "" {
-		if _, err := io.WriteString(c.Out, c.format.Separator()); err != nil {
-			return err
-		}
+	var text strings.Builder
+	if err := c.format.Write(&text, view, c.options()); err != nil {
+		return err
 	}
+	isFirst := c.answer == ""
 	c.answer = string(data)
-	return c.format.Write(c.Out, view, c.options())
+	if !isFirst && text.String() == c.printed {
+		return nil
+	}
+	c.printed = text.String()
+	separator := ""
+	if !isFirst {
+		separator = c.format.Separator()
+	}
+	_, err = io.WriteString(c.Out, separator+c.printed)
+	return err
 }
 
 func (e *environment) watchScreen(ctx context.Context, first watchState, poll pollFunc) error {

@@ -147,6 +147,23 @@ func (s summary) Draw(p *render.Page) { p.Line(render.Text("%s", s.Line)) }
 func (s summary) Summary() string     { return s.Line }
 
 // TestWatchedLinesChange: a line is printed once, whatever changes that it does not say.
+// TestWatchedColumnsChange: what the format leaves out, as when a cluster reported last, prints nothing again.
+func TestWatchedColumnsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, out, _ := newTestEnvironment("")
+		var err error
+		e.format, err = render.ParseFormat("custom-columns=KIND:.kind")
+		require.NoError(t, err)
+		polled := []string{"v1", "v2", "v3"}
+		n := 0
+		require.NoError(t, e.watch(t.Context(), noTimeout, func(context.Context) (watchState, error) {
+			n++
+			return watchState{view: versions.New(versions.Snapshot{Client: polled[n-1]}), end: n == len(polled)}, nil
+		}))
+		assert.Equal(t, "KIND\nVersions\n", out.String())
+	})
+}
+
 func TestWatchedLinesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, out, _ := newTestEnvironment("")

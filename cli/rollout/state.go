@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -42,7 +44,7 @@ func NextCommand(img *v1alpha1.FleetDiskImage) string {
 		return shellword.FormatCommand("kubectl ot rollout approve %s --wave %s", img.Name, wave)
 	case st.Reason == v1alpha1.ReasonRolloutPaused:
 		return shellword.FormatCommand("kubectl ot rollout resume %s", img.Name)
-	case st.Clusters.AllFailed() > 0:
+	case st.Clusters.AllFailed() > 0 && (st.Reason == v1alpha1.ReasonMaxFailures || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled)):
 		return shellword.FormatCommand("kubectl ot image retry %s", img.Name)
 	default:
 		return ""

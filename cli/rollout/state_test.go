@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -31,6 +32,13 @@ func TestNextCommandAndSign(t *testing.T) {
 		"stalled": {
 			status:  v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonMaxFailures, Clusters: v1alpha1.ClusterCounts{Failed: 1}},
 			stalled: true, wantSign: render.Failed, want: "kubectl ot image retry ubuntu",
+		},
+		"stalled by what no retry solves, beside a tolerated failure": {
+			status: v1alpha1.FleetDiskImageStatus{
+				Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonSelectorInvalid, Clusters: v1alpha1.ClusterCounts{Failed: 1},
+				Conditions: []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSelectorInvalid}},
+			},
+			stalled: true, wantSign: render.Failed,
 		},
 		"an approval": {
 			status:   v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutWaiting, Reason: v1alpha1.ReasonAwaitingApproval, CurrentWave: "canary", Clusters: v1alpha1.ClusterCounts{Failed: 1}},

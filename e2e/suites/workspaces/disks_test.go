@@ -164,7 +164,9 @@ func TestMigrationIsRecordedWhileChangesWait(t *testing.T) {
 		o.Spec.UpdateVolumesStrategy = ptr.To(kubevirtv1.UpdateVolumesStrategyMigration)
 		o.Spec.Template.Spec.Volumes[0].DataVolume.Name = "fast"
 	})
-	awaitObject(t, o, "recorded", func(o *kubevirtv1.VirtualMachine) bool { return o.Annotations[v1alpha1.AnnotationMigratedVolumes] == "root=fast" })
+	awaitObject(t, o, "recorded", func(o *kubevirtv1.VirtualMachine) bool {
+		return o.Annotations[v1alpha1.AnnotationMigratedVolumes] == "root=fast"
+	})
 	env.Update(t, o, func() { o.Spec.UpdateVolumesStrategy = nil })
 	setRunStrategy(t, vm, kubevirtv1.RunStrategyHalted)
 	awaitObject(t, o, "as the spec says now", func(o *kubevirtv1.VirtualMachine) bool { return o.Spec.Template.Spec.Domain.CPU.Cores == 2 })

@@ -20,7 +20,7 @@ const (
 	RefusedPageDelay = time.Minute
 	// LastingFailure is how long the writes of a page may fail before the report does without it.
 	LastingFailure = 10 * time.Second
-	// MaxFailedPageTime bounds what failing pages take of one report, as where a webhook does not
+	// MaxFailedPageTime bounds what failing pages take of one report, for example where a webhook does not
 	// answer.
 	MaxFailedPageTime = 10 * time.Second
 )

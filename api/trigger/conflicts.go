@@ -15,7 +15,7 @@ import (
 // maxConflicts is how many conflicts in a row another read of the object may solve.
 const maxConflicts = 5
 
-// ConflictTracker tells conflicts that another read solves from those that last, as where a webhook
+// ConflictTracker tells conflicts that another read solves from those that last, for example where a webhook
 // denies a request with the code of a conflict: retried at once, they would be retried without end.
 // The zero value is ready to use.
 type ConflictTracker struct {

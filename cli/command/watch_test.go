@@ -245,7 +245,7 @@ func (s several) WatchItems() (items []render.Item) {
 	return items
 }
 
-// TestWatchedItemsChange: a line for each that changes, as where one of two of a name does, and for each
+// TestWatchedItemsChange: a line for each that changes, for example where one of two of a name does, and for each
 // that is gone. What was asked for and goes is told once, and may come back.
 func TestWatchedItemsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

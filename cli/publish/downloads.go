@@ -38,7 +38,7 @@ func newFleetSpec(img *v1alpha1.FleetDiskImage) (*fleetSpec, error) {
 	return &fleetSpec{img, placement, overrides}, nil
 }
 
-// findEffective returns what a cluster is to have; nil for nothing, as where there is no FleetDiskImage.
+// findEffective returns what a cluster is to have; nil for nothing, for example where there is no FleetDiskImage.
 func (s *fleetSpec) findEffective(m *v1alpha1.MemberCluster) *override.Effective {
 	if s == nil || !s.placement.Selects(m) {
 		return nil

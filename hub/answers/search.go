@@ -73,7 +73,7 @@ func Search(text string, in *SearchTerms) readapi.SearchAnswer {
 }
 
 // bestMatches are the best of all matches, sorted: one more than an answer has, which tells
-// that there are more. They are few however many match, as where one member reports tens of
+// that there are more. They are few however many match, for example where one member reports tens of
 // thousands of sources.
 type bestMatches []match
 

@@ -138,7 +138,7 @@ func TestUnknownFieldsHoldLaterWavesUntilExcluded(t *testing.T) {
 	assert.Equal(t, "canary=.S eu=.", formatStates(d))
 	assert.Contains(t, d.Status.Message, "1 cluster in wave canary cannot start, and later waves wait for that: upgrade the agents (canary-0), or add these clusters to spec.placement.excludedClusters")
 	full := decideAndCheck(t, newView(newUbuntu(), "canary=fS eu=."))
-	assert.Equal(t, "canary=.S eu=.", formatStates(full), "as where a plan is full")
+	assert.Equal(t, "canary=.S eu=.", formatStates(full), "for example where a plan is full")
 
 	excluded := age(newView(newUbuntu(), "canary=.S eu=."), "canary-0")
 	excluded.Image.Spec.Placement.ExcludedClusters = []string{"canary-0"}

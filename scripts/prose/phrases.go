@@ -41,6 +41,7 @@ var phrases = []phrase{
 	{regexp.MustCompile(`--set [\w.]+=\{[^}]*,`), `quotes around KEY={a,b}: bash expands the braces`},
 	{regexp.MustCompile(`kubectl (-n \S+ )?(annotate|delete|get|label|patch) clusters? `), `clusters.cluster.x-k8s.io: other projects have clusters, too`},
 	{regexp.MustCompile(`, (is|too|was|has|does) (:=|=) [a-zA-Z]+[.\[(]`), `"ok" for a found-or-not result`},
+	{regexp.MustCompile(`\bas where\b`), `"for example where"`},
 	{regexp.MustCompile(`metav1\..*UTC\(\)\.Truncate\(time\.Second\)`), `storedtime.Truncate`},
 }
 

@@ -46,10 +46,8 @@ type MemberAccount struct {
 	// HeldUntil is when less is held at the latest if nothing is heard of the member;
 	// zero for never, or if only the safe share is held.
 	HeldUntil time.Time
-	// Excess is how many slots the member claims beyond what the hub has planned or
-	// granted, and ExcessCounts whether they are held.
-	Excess       int32
-	ExcessCounts bool
+	// Excess is how many slots the member claims beyond what the hub has planned or granted.
+	Excess int32
 	// Departed: the cluster is no member any more, or the member is another cluster now.
 	Departed        bool
 	Silent          bool

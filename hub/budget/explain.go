@@ -77,8 +77,7 @@ func (p *allocator) describeAccounts() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		a := MemberAccount{
-			Excess: e.excess, ExcessCounts: e.excess > 0 && p.now.Before(p.accountant.excessEnd(e.account.member)),
-			Member: e.name, Held: e.held.Slots, Sources: e.held.Sources, HeldUntil: e.until, Departed: e.account.departed, Silent: e.account.facts.Silent,
+			Member: e.name, Excess: e.excess, Held: e.held.Slots, Sources: e.held.Sources, HeldUntil: e.until, Departed: e.account.departed, Silent: e.account.facts.Silent,
 			Granted: e.account.grantedSlots(p.now),
 		}
 		if t := e.account.facts.Transfers; t != nil {

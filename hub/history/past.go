@@ -158,10 +158,3 @@ func (h *History) Latest(now time.Time) (LatestSample, bool) {
 	}
 	return s, true
 }
-
-// HasSamples reports whether members were sampled.
-func (h *History) HasSamples() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.fleet.unknown.newest > 0
-}

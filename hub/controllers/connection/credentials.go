@@ -217,7 +217,7 @@ func (k *credentialReconciler) adoptNewAddress(ctx context.Context, member *v1al
 
 // renewToken requests the next token with the current one.
 func (k *credentialReconciler) renewToken(ctx context.Context, member *v1alpha1.MemberCluster, secret *corev1.Secret, old *memberToken) (reconcile.Result, error) {
-	next, err := k.issueTokenWith(ctx, member, old.kubeconfig, k.TokenLife)
+	next, err := k.issueTokenWith(ctx, member, old.kubeconfig, tokenLife)
 	if err == nil {
 		k.recordResult(ctx, member, nil, "")
 		next.purpose = old.purpose

@@ -157,7 +157,7 @@ func (k *credentialReconciler) issueReplacement(ctx context.Context, member *v1a
 		if source == credential.SourceIssued {
 			with = s.token.kubeconfig
 		}
-		next, err = k.issueTokenWith(ctx, member, with, k.GivenTokenLife)
+		next, err = k.issueTokenWith(ctx, member, with, givenTokenLife)
 		if source == credential.SourceGiven {
 			s.setGivenRefused(err)
 		}

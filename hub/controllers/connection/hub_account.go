@@ -104,7 +104,7 @@ func (k *credentialReconciler) issueTokenAsAdmin(ctx context.Context, member *v1
 	if err := ensureHubAccount(ctx, c, namespace); err != nil {
 		return nil, fmt.Errorf("creating the hub's account in member %s: %w", member.Name, err)
 	}
-	return k.requestToken(ctx, c, member, admin, k.TokenLife)
+	return k.requestToken(ctx, c, member, admin, tokenLife)
 }
 
 func (k *credentialReconciler) newMemberClient(member *v1alpha1.MemberCluster, kubeconfig []byte) (client.Client, func(), error) {

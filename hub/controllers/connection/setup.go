@@ -44,12 +44,6 @@ type Options struct {
 	Problems *CredentialProblems
 	// Rotations collects condition CredentialRotated of members.
 	Rotations *Rotations
-	// TokenLife is the requested lifetime of a token for a member from Cluster API, which
-	// can issue another after it; the member's API server may grant less. Default: 12h.
-	TokenLife time.Duration
-	// GivenTokenLife is that of a token for any other member: after it, a person has to
-	// register the member again. Default: 168h.
-	GivenTokenLife time.Duration
 	// RenewAfter is the age at which a token is renewed. Default: a third of its
 	// lifetime.
 	RenewAfter time.Duration
@@ -63,13 +57,20 @@ type Options struct {
 	RequestTimeout time.Duration
 }
 
+const (
+	// tokenLife is the requested lifetime of a token for a member from Cluster API, which
+	// can issue another after it; the member's API server may grant less.
+	tokenLife = 12 * time.Hour
+	// givenTokenLife is that of a token for any other member: after it, a person has to
+	// register the member again.
+	givenTokenLife = 7 * 24 * time.Hour
+)
+
 func (o *Options) setDefaults() {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.TokenLife, 12 * time.Hour},
-		{&o.GivenTokenLife, 7 * 24 * time.Hour},
 		{&o.RetryRefused, time.Minute},
 		{&o.RetryFailed, 10 * time.Second},
 		{&o.RequestTimeout, 10 * time.Second},

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +34,13 @@ type FleetCollector struct {
 	Transfers TransfersFunc
 }
 
+// fleetMetrics are all that newDesc has returned.
+var fleetMetrics []*prometheus.Desc
+
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	d := prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	fleetMetrics = append(fleetMetrics, d)
+	return d
 }
 
 var (
@@ -63,11 +67,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (f *FleetCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(pruneMetrics, transferMetrics) {
-		ch <- d
-	}
-	for _, d := range []*prometheus.Desc{members, memberReachable, memberHealthy, memberBudget, memberSlots, memberOverBudget, memberImages,
-		memberReferences, memberBytes, memberPlanAcknowledged, memberReportAge, memberVersionSupported, memberExceedsGrants, memberQuarantined, memberAgentInstalled, memberRotationFails, images, indexPages, indexEntries, rolloutClusters, rolloutPhase} {
+	for _, d := range fleetMetrics {
 		ch <- d
 	}
 }
@@ -112,42 +112,8 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 	var quarantined, reachable, healthy float64
 	for i := range list.Items {
 		m := &list.Items[i]
-		// judged renders a condition that is True or False, and returns 1 if it has the
-		// wanted status.
-		judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
-			c := meta.FindStatusCondition(m.Status.Conditions, condition)
-			if c == nil || m.Spec.Quarantine != nil || c.Status == metav1.ConditionUnknown {
-				return 0
-			}
-			value = boolValue(c.Status == want)
-			gauge(d, value, m.Name)
-			return value
-		}
-		reachable += judged(memberReachable, v1alpha1.ConditionReachable, metav1.ConditionTrue)
-		healthy += judged(memberHealthy, v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue)
-		judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
-		judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
-		judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
-		if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionCredentialRotated); c != nil && c.Reason != v1alpha1.ReasonNotRotated && m.Spec.Quarantine == nil {
-			gauge(memberRotationFails, boolValue(c.Reason == v1alpha1.ReasonRotationFailed || c.Reason == v1alpha1.ReasonCredentialRefused), m.Name)
-		}
-		judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
-		judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
-		if m.Spec.Quarantine != nil {
-			quarantined++
-			gauge(memberQuarantined, 1, m.Name)
-		}
-		if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
-			gauge(memberBudget, float64(*budget), m.Name)
-			gauge(memberSlots, float64(*slots), m.Name)
-		}
-		at, known := f.Reports.ReceivedAt(m.Name)
-		if !known && m.Status.LastReport != nil {
-			at, known = m.Status.LastReport.Time, true
-		}
-		if known {
-			gauge(memberReportAge, max(0, time.Since(at).Seconds()), m.Name)
-		}
+		isReachable, isHealthy := f.collectMember(m, gauge)
+		reachable, healthy, quarantined = reachable+isReachable, healthy+isHealthy, quarantined+boolValue(m.Spec.Quarantine != nil)
 	}
 	gauge(members, float64(len(list.Items)), "all")
 	gauge(members, quarantined, "quarantined")
@@ -158,4 +124,44 @@ func (f *FleetCollector) Collect(ch chan<- prometheus.Metric) {
 		unknown += n
 	}
 	gauge(members, float64(unknown), "unknown")
+}
+
+// collectMember renders one member, and returns 1 for each of two conditions that is True.
+func (f *FleetCollector) collectMember(m *v1alpha1.MemberCluster, gauge func(d *prometheus.Desc, value float64, labels ...string)) (reachable, healthy float64) {
+	// judged renders a condition that is True or False, and returns 1 if it has the
+	// wanted status.
+	judged := func(d *prometheus.Desc, condition string, want metav1.ConditionStatus) (value float64) {
+		c := meta.FindStatusCondition(m.Status.Conditions, condition)
+		if c == nil || m.Spec.Quarantine != nil || c.Status == metav1.ConditionUnknown {
+			return 0
+		}
+		value = boolValue(c.Status == want)
+		gauge(d, value, m.Name)
+		return value
+	}
+	reachable = judged(memberReachable, v1alpha1.ConditionReachable, metav1.ConditionTrue)
+	healthy = judged(memberHealthy, v1alpha1.ConditionAgentHealthy, metav1.ConditionTrue)
+	judged(memberPlanAcknowledged, v1alpha1.ConditionPolicyAcknowledged, metav1.ConditionTrue)
+	judged(memberVersionSupported, v1alpha1.ConditionVersionSupported, metav1.ConditionTrue)
+	judged(memberAgentInstalled, v1alpha1.ConditionAgentInstalled, metav1.ConditionTrue)
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionCredentialRotated); c != nil && c.Reason != v1alpha1.ReasonNotRotated && m.Spec.Quarantine == nil {
+		gauge(memberRotationFails, boolValue(c.Reason == v1alpha1.ReasonRotationFailed || c.Reason == v1alpha1.ReasonCredentialRefused), m.Name)
+	}
+	judged(memberExceedsGrants, v1alpha1.ConditionTransfersAccounted, metav1.ConditionFalse)
+	judged(memberOverBudget, v1alpha1.ConditionWithinBudget, metav1.ConditionFalse)
+	if m.Spec.Quarantine != nil {
+		gauge(memberQuarantined, 1, m.Name)
+	}
+	if budget, slots := m.Status.Budget, m.Status.SlotsUsed; budget != nil && slots != nil {
+		gauge(memberBudget, float64(*budget), m.Name)
+		gauge(memberSlots, float64(*slots), m.Name)
+	}
+	at, known := f.Reports.ReceivedAt(m.Name)
+	if !known && m.Status.LastReport != nil {
+		at, known = m.Status.LastReport.Time, true
+	}
+	if known {
+		gauge(memberReportAge, max(0, time.Since(at).Seconds()), m.Name)
+	}
+	return reachable, healthy
 }

@@ -23,10 +23,6 @@ var (
 	imagePruneTargets   = newDesc("image_prune_targets", "Images of ImagePrunes that have not ended, by state.", "state")
 )
 
-var pruneMetrics = []*prometheus.Desc{
-	pruneReports, pruneReportTime, pruneReportUnknown, pruneCandidates, pruneCandidateBytes, pruneOrphanBytes, imagePrunes, imagePruneTargets,
-}
-
 var (
 	pruneReportPhases = []v1alpha1.PruneReportPhase{v1alpha1.PruneReportScheduled, v1alpha1.PruneReportCollecting, v1alpha1.PruneReportComplete, v1alpha1.PruneReportFailed}
 	imagePrunePhases  = []v1alpha1.ImagePrunePhase{

@@ -18,8 +18,6 @@ var (
 	memberTransferRate     = newDesc("member_bytes_per_second", "Bytes per second that the member downloads, over the last minutes.", "member")
 )
 
-var transferMetrics = []*prometheus.Desc{transferRate, transfersRunning, transfersQueued, transferUnknownMembers, memberTransferRate}
-
 // collectTransfers renders the newest sample of the history.
 func (f *FleetCollector) collectTransfers(gauge func(*prometheus.Desc, float64, ...string)) {
 	if f.Transfers == nil {

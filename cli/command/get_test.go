@@ -26,7 +26,10 @@ func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
 	group := v1alpha1.GroupVersion
 	version := metav1.GroupVersionForDiscovery{GroupVersion: group.String(), Version: group.Version}
 	answers := map[string]any{
-		"/api":                 metav1.APIVersions{},
+		"/api": metav1.APIVersions{Versions: []string{"v1"}},
+		"/api/v1": metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"get"}},
+		}},
 		"/apis":                metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}},
 		"/apis/" + group.Group: metav1.APIGroup{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version},
 		"/apis/" + group.String(): metav1.APIResourceList{GroupVersion: group.String(), APIResources: []metav1.APIResource{
@@ -86,6 +89,23 @@ func TestGetRefusesASelectorOfNothing(t *testing.T) {
 		code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3")
 		assert.Equal(t, exit.Unanswered, code, line)
 		assert.Equal(t, "error: -l region=nordisc: selects no cluster of the fleet\n", errOut.String(), line)
+	}
+}
+
+// A bundle of a cluster that does not exist is not begun, and a policy that does not exist is named.
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	serveMembers(t)
+	for line, want := range map[string]string{
+		"support-bundle --cluster nope --list": "error: context hub: ",
+		"policy diff --set concurrency=1":      "ConfigMap sync-operator/sync-operator-policy is missing: --set changes an empty one\n",
+	} {
+		out, errOut := &bytes.Buffer{}, &bytes.Buffer{}
+		code := Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: errOut}, "v1.2.3")
+		assert.True(t, strings.HasPrefix(errOut.String(), want), errOut.String())
+		if strings.HasPrefix(want, "error: ") {
+			assert.Equal(t, exit.Unanswered, code)
+			assert.Empty(t, out.String())
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -30,6 +31,9 @@ func (a *API) listMembers(request *http.Request) (any, error) {
 	}
 	if q.After != "" && (q.Descending || q.Offset > 0 || q.Sort != "" && q.Sort != readapi.MembersByName) {
 		return nil, httpError{http.StatusBadRequest, "after is for a list by name: page through others by offset"}
+	}
+	if q.After != "" && len(validation.IsDNS1123Subdomain(q.After)) > 0 {
+		return nil, httpError{http.StatusBadRequest, fmt.Sprintf("after=%s: must be the name of a member, as next of a list", v1alpha1.Truncate(q.After, maxKeyBytes))}
 	}
 	if q.Selector, err = parseSelector(query.Get("selector")); err != nil {
 		return nil, err

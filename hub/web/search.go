@@ -13,6 +13,9 @@ func (a *API) search(request *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text == "" {
+		return nil, httpError{http.StatusBadRequest, "q is missing: give a part of a name"}
+	}
 	var members v1alpha1.MemberClusterList
 	if err := a.list(request.Context(), &members); err != nil {
 		return nil, err

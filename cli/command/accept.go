@@ -36,7 +36,7 @@ cluster, and asks. A key that is not the agent's is refused: somebody else has t
 			return err
 		}
 		request.MemberContext = cmp.Or(request.MemberContext, e.Member)
-		x, hub, err := e.newExecutor(ctx, request, flags)
+		x, hub, err := e.newExecutor(request, flags)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ Images, machines and the agent stay in the cluster.`,
 }
 
 func (e *environment) leaveFleet(ctx context.Context, request join.Request, flags joinFlags, agentNamespace string) error {
-	x, hub, err := e.newExecutor(ctx, request, flags)
+	x, hub, err := e.newExecutor(request, flags)
 	if err != nil {
 		return err
 	}

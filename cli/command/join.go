@@ -132,7 +132,7 @@ func (e *environment) join(cmd *cobra.Command, args []string, request join.Reque
 			return errors.New("helm is missing: install it, 3.14 or later, or install the agent by other means and leave out --")
 		}
 	}
-	x, hub, err := e.newExecutor(ctx, request, flags)
+	x, hub, err := e.newExecutor(request, flags)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (e *environment) showUnlessScreen(view render.View) error {
 }
 
 // newExecutor connects to both sides.
-func (e *environment) newExecutor(_ context.Context, request join.Request, flags joinFlags) (*execute.Executor, *connect.Cluster, error) {
+func (e *environment) newExecutor(request join.Request, flags joinFlags) (*execute.Executor, *connect.Cluster, error) {
 	timeout, err := join.ParseTimeout(flags.timeout)
 	if err != nil {
 		return nil, nil, err

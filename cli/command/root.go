@@ -115,7 +115,6 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 			return nil
 		},
 	}
-	root.AddCommand(e.newQuarantineCommand(), e.newVersionCommand(), e.newEventsCommand(), e.newLogsCommand())
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.ErrOut)
@@ -146,6 +145,10 @@ Exit codes: 0 yes, done; 1 no, it failed; 2 the question could not be answered; 
 		e.newLeaveCommand(),
 		e.newDoctorCommand(),
 		e.newSupportBundleCommand(),
+		e.newQuarantineCommand(),
+		e.newVersionCommand(),
+		e.newEventsCommand(),
+		e.newLogsCommand(),
 		newReferenceCommand(root),
 	)
 	e.addCompletion(root)

@@ -149,7 +149,7 @@ func (n *node) recomputePage() {
 			n.totals.Phases[it.image.Phase]++
 		}
 		if it.image.Phase == v1alpha1.PhaseQueued && it.image.Reason != v1alpha1.ReasonWaitingForWindow {
-			n.totals.OldestQueued = storedtime.Earlier(n.totals.OldestQueued, &it.created)
+			n.totals.OldestQueued = storedtime.EarlierTime(n.totals.OldestQueued, &it.created)
 		}
 	}
 	n.digest = combineDigests(digests)

@@ -276,7 +276,7 @@ func (p *Paginator) Totals() Totals {
 		for phase, n := range leaf.totals.Phases {
 			t.Phases[phase] += n
 		}
-		t.OldestQueued = storedtime.Earlier(t.OldestQueued, leaf.totals.OldestQueued)
+		t.OldestQueued = storedtime.EarlierTime(t.OldestQueued, leaf.totals.OldestQueued)
 	}
 	return t
 }

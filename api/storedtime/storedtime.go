@@ -12,16 +12,16 @@ import (
 // Truncate drops what the API server does not store of a time: fractions and the zone.
 func Truncate(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second).UTC()) }
 
-// Earlier returns the earlier of two times; nil is none.
-func Earlier(a, b *metav1.Time) *metav1.Time {
+// EarlierTime returns the earlier of two times; nil is none.
+func EarlierTime(a, b *metav1.Time) *metav1.Time {
 	if a == nil || b != nil && b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// Later returns the later of two times; nil is none.
-func Later(a, b *metav1.Time) *metav1.Time {
+// LaterTime returns the later of two times; nil is none.
+func LaterTime(a, b *metav1.Time) *metav1.Time {
 	if a == nil || b != nil && a.Before(b) {
 		return b
 	}

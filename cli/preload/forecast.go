@@ -184,7 +184,7 @@ func lastOf(all []Expected) *readapi.Estimate {
 		if last == nil {
 			last = &readapi.Estimate{At: e.At, Earliest: e.Earliest, Latest: e.Latest}
 		}
-		last.At, last.Earliest, last.Latest = storedtime.Later(last.At, e.At), storedtime.Later(last.Earliest, e.Earliest), storedtime.Later(last.Latest, e.Latest)
+		last.At, last.Earliest, last.Latest = storedtime.LaterTime(last.At, e.At), storedtime.LaterTime(last.Earliest, e.Earliest), storedtime.LaterTime(last.Latest, e.Latest)
 		last.AtMost = last.AtMost || e.AtMost
 	}
 	return last

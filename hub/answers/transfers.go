@@ -92,11 +92,11 @@ func summarizeTransfers(f *Fleet) readapi.TransferSummary {
 		}
 		if st.Transfers != nil && st.SilentSince != nil {
 			reserved += int64(st.Transfers.Held)
-			s.ReservedUntil = storedtime.Later(s.ReservedUntil, st.Transfers.HeldUntil)
+			s.ReservedUntil = storedtime.LaterTime(s.ReservedUntil, st.Transfers.HeldUntil)
 		}
 		if a := f.Activities[m.Name]; a.Unknown == "" && a.Reported != nil && m.Spec.Quarantine == nil {
 			for j := range a.Reported.Head {
-				s.OldestQueuedAt = storedtime.Earlier(s.OldestQueuedAt, f.Clocks[m.Name].toHub(&a.Reported.Head[j].QueuedAt))
+				s.OldestQueuedAt = storedtime.EarlierTime(s.OldestQueuedAt, f.Clocks[m.Name].toHub(&a.Reported.Head[j].QueuedAt))
 			}
 		}
 	}

@@ -62,7 +62,8 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 	storage, podEvents := capacity.NewReader(mgr.GetAPIReader()), podevents.NewReader(mgr.GetAPIReader())
 	cached, events := apidiscovery.WithStrictCreates(mgr.GetClient()), startup.NewEventRecorder(mgr, "ot-agent")
 	elapsed := clock.New().Elapsed
-	ages, grants := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(string(uuid.NewUUID()))
+	bootID := string(uuid.NewUUID())
+	ages, grants, nonces := clock.NewAgeTracker(elapsed), grant.NewRequestTracker(bootID), plan.NewPruneNonces(bootID)
 	queue, policyInForce := ledger.NewQueue(), &policycontroller.InForce{}
 	if listHolders == nil {
 		listHolders = imageHolders{cached: cached, live: live, disks: caches.vmObjects, isServed: c.kinds.IsServed}.list
@@ -71,6 +72,7 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 
 	c.plans = &plancontroller.Reconciler{
 		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Cluster: c.cluster, Policy: policyInForce, Results: c.planResults, Namespace: o.Namespace,
+		Nonces: nonces, Elapsed: elapsed,
 	}
 	c.images = &imagecontroller.Reconciler{
 		Client: cached, Live: live, Events: events, Queue: queue, Kinds: c.kinds, Metrics: imageMetrics,
@@ -89,7 +91,7 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 	c.reports = &reportcontroller.Reconciler{
 		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Metrics: metrics.NewReport(ctrlmetrics.Registry),
 		ClusterUID: c.cluster.UID, Queue: queue, Policy: policyInForce.Current, Grants: grants, Elapsed: elapsed,
-		PlanResults: byImageName(c.planResults, c.planResults.Items), PrunedImages: byImageName(c.planResults, c.planResults.Prunes),
+		PlanResults: byImageName(c.planResults, c.planResults.Items), PrunedImages: byImageName(c.planResults, c.planResults.Prunes), PruneNonce: nonces.LastNonce,
 		Namespace: o.Namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	c.vms = &vmcontroller.Reconciler{
@@ -103,10 +105,12 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 // connect connects the controllers with each other: what requeues what, and who asks whom.
 func (c *controllers) connect() {
 	c.plans.EnqueueImages = c.images.Enqueue
+	c.plans.EnqueueReport = c.reports.Enqueue
 	c.planResults.OnChange(c.reports.Enqueue)
 
 	c.images.EnqueueLedger = c.ledger.Enqueue
 	c.images.PlannedState = c.plans.PlannedState
+	c.images.AskPrunesConfirmed = c.plans.AskPrunesConfirmed
 	c.images.CreationProblem = c.ledger.CreationProblem
 
 	c.ledger.EnqueueImages = c.images.Enqueue

@@ -97,6 +97,9 @@ func (p *acquireScenario) userSteps(c *clusterState, visit func(step)) {
 			emit(fmt.Sprint("another plan requests prune ", n, " of the image"), func(c *clusterState) { c.plannedPrune = n })
 		}
 	}
+	if p.oldPlans && !c.gone {
+		emit("the plan lies there while no hub runs, or a hub confirms it", func(c *clusterState) { c.planIsOld = !c.planIsOld })
+	}
 	if p.deletesNamespace && !c.gone && !c.namespaceTerminating {
 		emit("a person deletes the namespace", func(c *clusterState) {
 			c.namespaceTerminating = true
@@ -156,7 +159,7 @@ func (p *acquireScenario) IsAtRest(c *clusterState) bool {
 			}
 		}
 	}
-	if prune := knownStatuses[c.status].Prune; prune != nil && !prune.State.IsFinal() || c.plannedPrune != 0 && (prune == nil || !c.deleted && prune.UID != pruneUID(c.plannedPrune)) {
+	if prune := knownStatuses[c.status].Prune; prune != nil && !prune.State.IsFinal() || c.plannedPrune != 0 && !c.planIsOld && (prune == nil || !c.deleted && prune.UID != pruneUID(c.plannedPrune)) {
 		return false
 	}
 	return !c.deleted && !c.planExpires || c.listHolders() != [maxVMs]holderState{} && !c.namespaceTerminating

@@ -35,6 +35,7 @@ type imageActions struct {
 	attempts, snapshots          uint8
 	removeFinalizer              bool
 	deleteImage, deletesForPrune bool
+	beginsByOldPlan              bool // the status
 }
 
 // The statuses of the model, by number; number 0 is empty.
@@ -214,7 +215,7 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 		v.Plan.DeleteAfter = new(time.Duration)
 	}
 	if s.plannedPrune != 0 {
-		v.Plan.Prune = p.buildPrune(s.plannedPrune)
+		v.Plan.Prune, v.Plan.PruneUnconfirmed = p.buildPrune(s.plannedPrune), s.planIsOld && p.plantedBug != beginsByOldPlan
 	}
 	if s.slot.attempt > 0 {
 		v.Slots = []v1alpha1.Slot{p.buildSlot(s.slot)}
@@ -250,6 +251,8 @@ func (p *acquireScenario) decideImage(i imageState, s storageState, h [maxVMs]ho
 	}
 	todo := imageActions{status: statusNumber(&d.Status), deleteImage: d.DeleteImage, deletesForPrune: d.Pruned}
 	todo.writeStatus = todo.status != i.status
+	before, after := v.Image.Status.Prune, d.Status.Prune
+	todo.beginsByOldPlan = s.planIsOld && after != nil && after.State == v1alpha1.PrunePending && (before == nil || before.UID != after.UID || before.State != after.State)
 	if d.CreateSnapshot != nil {
 		todo.createSnapshot = attemptRef{attempt: attemptLabel(d.CreateSnapshot.Labels), specEdit: i.specEdits}
 		todo.snapshotNumber = snapshotNumber(d.CreateSnapshot.Name)
@@ -398,6 +401,7 @@ func (p *acquireScenario) performImageAction(c clusterState, who int) (what stri
 	case t.writeStatus:
 		before := c.status
 		c.status, t.writeStatus = t.status, false
+		c.begunByOldPlan, t.beginsByOldPlan = c.begunByOldPlan || t.beginsByOldPlan, false
 		for _, rev := range knownStatuses[c.status].Revisions {
 			c.snapshotsNamed = max(c.snapshotsNamed, snapshotNumber(rev.VolumeSnapshot))
 		}

@@ -74,6 +74,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 		"plans expire the image":                      {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, planExpires: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"plans prune the image":                       {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, imagePendingPruneIsAcquired, pruneSkippedForReference, pruneWithdrawn}},
 		"plans prune an image that changes":           {imageSpecs: []string{"a", "b"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneSkippedForChange}},
+		"old plans prune the image":                   {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, prunes: 1, oldPlans: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, pruneSkippedForReference, pruneWithdrawn}},
 		"a VM with two disks":                         {imageSpecs: []string{"a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"the source changes between two disks":        {imageSpecs: []string{"a", "b"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, disksOfTwoRevisions}},
 		"an orphaned disk holds it no longer":         {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true, hasOrphan: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
@@ -106,6 +107,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	disks := acquireScenario{imageSpecs: []string{"a", "b", "a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1}
 	snapshotted := acquireScenario{imageSpecs: []string{"a/x", "a/y"}, imageLeaders: 1}
 	pruned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, prunes: 1}
+	oldPlans := acquireScenario{imageSpecs: []string{"a"}, imageLeaders: 1, prunes: 1, oldPlans: true}
 	orphaned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, hasOrphan: true}
 	takenOver := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
@@ -131,6 +133,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"a VM is taken for an orphaned disk that is ignored":    {orphaned, ignoresMachines, "S2"},
 		"a snapshot is created before its name is stored":       {snapshotted, createsBeforeStoring, "a VolumeSnapshot exists whose name was never stored"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
+		"a prune begins whatever the plan confirms":             {oldPlans, beginsByOldPlan, "S7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tt.acquireScenario

@@ -39,6 +39,7 @@ type storageState struct {
 	slot           attemptRef // the one in the SyncLedger
 	planExpires    bool       // the plan deletes the image once it is unreferenced
 	plannedPrune   uint8      // number of the ImagePrune that the plan requests; 0 for none
+	planIsOld      bool       // the plan confirms no prune: what it requests may have ended
 }
 
 // attemptRef is a VolumeSnapshot or a slot: its attempt, 0 for none, and the spec that
@@ -135,9 +136,11 @@ type clusterState struct {
 	storageState
 	// deletedForEndedPrune: the image was deleted for a prune that was no longer pending.
 	deletedForEndedPrune bool
-	vms                  [maxVMs]vmState
-	imageLeaders         [2]imageLeader
-	vmLeaders            [2]vmLeader
+	// begunByOldPlan: a prune began that only an old plan requests.
+	begunByOldPlan bool
+	vms            [maxVMs]vmState
+	imageLeaders   [2]imageLeader
+	vmLeaders      [2]vmLeader
 }
 
 // plantedBug is a removed guard.
@@ -160,6 +163,7 @@ const (
 	createsBeforeStoring // a snapshot whose name is not stored yet
 	ignoresLateWrites    // a pin is given up while a former leader may still clone
 	ignoresMachines      // those of a namespace whose orphaned disks hold nothing
+	beginsByOldPlan      // a prune, as though the plan confirmed it
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
@@ -174,9 +178,10 @@ type acquireScenario struct {
 	dataDisks bool
 	// deletesImage, deletesNamespace: people delete the image, or its namespace.
 	// retargetsVMs: people make VMs name another image. planExpires: plans expire the
-	// image or keep it. prunes: as many ImagePrunes are requested or not.
-	deletesImage, deletesNamespace, retargetsVMs, planExpires bool
-	prunes                                                    uint8
+	// image or keep it. prunes: as many ImagePrunes are requested or not. oldPlans: the
+	// plan that requests one may be from before its end.
+	deletesImage, deletesNamespace, retargetsVMs, planExpires, oldPlans bool
+	prunes                                                              uint8
 	// hasOrphan: a disk without a VM claims to be cloned from the image, and a person has said that it
 	// holds the image no longer.
 	hasOrphan bool
@@ -248,6 +253,9 @@ func (p *acquireScenario) normalize(c *clusterState) {
 func (p *acquireScenario) checkInvariants(c *clusterState) string {
 	if c.deletedForEndedPrune {
 		return "S7: an image is deleted for a prune that has ended"
+	}
+	if c.begunByOldPlan {
+		return "S7: a prune begins that no plan confirms"
 	}
 	for n, t := range c.snapshots {
 		if t.attempt != 0 && uint8(n) >= c.snapshotsNamed {
@@ -372,7 +380,7 @@ func (p *acquireScenario) Format(c *clusterState) string {
 		b.WriteString(" expires")
 	}
 	if c.plannedPrune != 0 {
-		fmt.Fprintf(&b, " prune %d", c.plannedPrune)
+		fmt.Fprintf(&b, " prune %d old %t", c.plannedPrune, c.planIsOld)
 	}
 	if p := st.Prune; p != nil {
 		fmt.Fprintf(&b, " (%s %s %s)", p.UID, p.State, p.Reason)

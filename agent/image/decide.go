@@ -127,6 +127,8 @@ type Decision struct {
 	// NeedsLiveRead: decide again with a live View. Nothing else is decided.
 	NeedsLiveRead bool
 
+	// AskPruneConfirmed: ask the hub whether the plan's prunes are still requested.
+	AskPruneConfirmed bool
 	// ProbeSource: ask the source for the image's headers.
 	ProbeSource    bool
 	AddFinalizer   bool

@@ -105,7 +105,11 @@ func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 	for _, uid := range v.Image.Status.EndedPrunes[:min(len(v.Image.Status.EndedPrunes), v1alpha1.MaxEndedPrunes-2)] {
 		require.Contains(t, d.Status.EndedPrunes, uid, "an ended prune is forgotten")
 	}
-	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown {
+	if v.Plan.PruneUnconfirmed && pending(next) {
+		require.True(t, pending(old) && old.UID == next.UID, "the prune begins unconfirmed")
+	}
+	require.True(t, v.Plan.PruneUnconfirmed || !d.AskPruneConfirmed)
+	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown && !d.AskPruneConfirmed {
 		require.NotNil(t, next)
 		require.Equal(t, want.UID, next.UID, "the status answers the requested prune")
 		require.False(t, pending(next) && (want.Undo || v.Plan.Keep || want.Revision != v.Image.Spec.Revision()))

@@ -11,6 +11,9 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// PruneNonceLife is how long a prune may begin after the agent asked whether it is still requested.
+const PruneNonceLife = 2 * time.Minute
+
 // reconcilePrune takes an image through the undo window of an ImagePrune.
 //
 // A prune begins and ends with a status write: Pending, then Skipped when the image
@@ -120,8 +123,16 @@ func (d *decider) reasonToSkipPrune(requested *v1alpha1.PlannedPrune) (reason, m
 }
 
 // awaitUndoWindow opens the undo window, waits for its end, and then deletes.
+//
+// Invariant: a prune begins only while a plan confirms that it was requested after the agent asked. The
+// plan may be from before its end: no hub has run since, or one that has not read the requests.
 func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 	if p := d.pendingPrune(); p == nil || p.Until == nil {
+		if d.Plan.PruneUnconfirmed {
+			d.decision.AskPruneConfirmed = true
+			d.requeueWithin(PruneNonceLife)
+			return
+		}
 		d.openUndoWindow(requested)
 	}
 	until := d.status.Prune.Until

@@ -26,7 +26,9 @@ type RootInput struct {
 	Totals Totals
 	// Answered is the plan that all pages answer.
 	Answered *v1alpha1.PlanVersion
-	Orphans  Orphans
+	// PruneNonce is the nonce by which the agent asks for its prunes.
+	PruneNonce string
+	Orphans    Orphans
 	// Transfers is the demand of the fleet-wide budget.
 	Transfers *v1alpha1.ReportedTransfers
 	// Pages as they are stored.
@@ -56,6 +58,7 @@ func BuildRoot(in RootInput) v1alpha1.ReportRoot {
 		References:        in.Totals.References,
 		OldestQueuedSince: in.Totals.OldestQueued,
 		AnsweredPlan:      in.Answered,
+		PruneNonce:        in.PruneNonce,
 		Orphans:           in.Orphans.First,
 		OrphanCount:       in.Orphans.Count,
 		OrphanBytes:       in.Orphans.Bytes,

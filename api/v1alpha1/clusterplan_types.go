@@ -266,6 +266,12 @@ type ClusterPlanSpec struct {
 	// +listMapKey=name
 	// +optional
 	Prunes []PlannedPrune `json:"prunes,omitempty"`
+	// confirmedNonce is the pruneNonce of the report that the hub had read when it wrote this
+	// plan: the prunes were requested after the member had asked. Empty if the member has not
+	// asked yet. Absent without prunes, and from older hubs, whose prunes begin unconfirmed.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ConfirmedNonce *string `json:"confirmedNonce,omitempty"`
 }
 
 // ClusterPlan holds everything that the hub wants from one member. It always carries

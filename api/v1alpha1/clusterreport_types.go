@@ -338,6 +338,12 @@ type ReportRoot struct {
 	// not support prunes do not set it.
 	// +optional
 	AnsweredPlan *PlanVersion `json:"answeredPlan,omitempty"`
+	// pruneNonce is what the agent drew last to ask whether the prunes of its plan, which have
+	// not begun, are still requested. It contains the boot ID; see confirmedNonce of a
+	// ClusterPlan. Older hubs ignore it.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	PruneNonce string `json:"pruneNonce,omitempty"`
 	// planPolicy is the policy of that plan, so that a hub that was restored from a
 	// backup does not revert it. Absent if the plan was deleted.
 	// +kubebuilder:validation:MaxProperties=64

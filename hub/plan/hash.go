@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -20,7 +21,7 @@ import (
 func equalContent(a, b *v1alpha1.ClusterPlanSpec) bool {
 	return a.ClusterUID == b.ClusterUID && maps.Equal(a.Policy, b.Policy) &&
 		slices.EqualFunc(a.Images, b.Images, equalImage) && slices.Equal(a.Kept, b.Kept) && slices.Equal(a.Retired, b.Retired) &&
-		slices.EqualFunc(a.Inquiries, b.Inquiries, equalInquiry) && slices.Equal(a.Prunes, b.Prunes)
+		slices.EqualFunc(a.Inquiries, b.Inquiries, equalInquiry) && slices.Equal(a.Prunes, b.Prunes) && ptr.Equal(a.ConfirmedNonce, b.ConfirmedNonce)
 }
 
 // equalInquiry ignores the plan version since which it is asked.
@@ -75,7 +76,8 @@ func Hash(p *v1alpha1.ClusterPlanSpec) string {
 		Retired    []v1alpha1.RetiredImage `json:"retired,omitempty"`
 		Inquiries  []types.UID             `json:"inquiries,omitempty"`
 		Prunes     []v1alpha1.PlannedPrune `json:"prunes,omitempty"`
-	}{p.ClusterUID, p.Policy, images, sortedByName(p.Kept, keptKey), sortedByName(p.Retired, retiredKey), inquiries, sortedByName(p.Prunes, pruneKey)})
+		Nonce      *string                 `json:"confirmedNonce,omitempty"`
+	}{p.ClusterUID, p.Policy, images, sortedByName(p.Kept, keptKey), sortedByName(p.Retired, retiredKey), inquiries, sortedByName(p.Prunes, pruneKey), p.ConfirmedNonce})
 }
 
 // HashPolicy returns the hash of a policy. A key with its default hashes like an absent

@@ -54,6 +54,9 @@ type Input struct {
 	Inquiries []types.UID
 	// Prunes are the images that ImagePrunes delete; none is listed twice.
 	Prunes []v1alpha1.PlannedPrune
+	// PruneNonce is what the member asks the hub to confirm Prunes by; empty where it asks for nothing,
+	// or Prunes are those of Current since the requested ones are not known.
+	PruneNonce string
 }
 
 // heldAnyPolicy is stored as heldPolicy while the ConfigMap asks for no policy: it stands for the
@@ -86,6 +89,10 @@ const heldAnyPolicy = "any"
 // A new inquiry gets the version of the plan that first has it: a report that answers
 // this version or a later one was made after the member was asked. In a new epoch, and
 // for another cluster, all inquiries count as new.
+//
+// Invariant: a plan that confirms a nonce has only prunes that were requested after the agent drew that
+// nonce. Other plans say only that a prune was requested when they were written: they may lie in a
+// mailbox while no hub runs.
 func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Current != nil {
 		next = *v.Current
@@ -93,7 +100,7 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	if v.Report == nil || v.ReportUnconfirmed || v.ClusterUID == "" || v.ReportClusterUID != v.ClusterUID {
 		write = v.withdrawsPrunes()
 		if write {
-			next.Prunes = nil
+			next.Prunes, next.ConfirmedNonce = nil, nil
 			next.Sequence++
 			next.Hash = Hash(&next)
 		}
@@ -112,7 +119,7 @@ func Next(v Input) (next v1alpha1.ClusterPlanSpec, write, held bool) {
 	next.ClusterUID = v.ClusterUID
 	next.Policy, next.PolicySource, next.HeldPolicy = data, source, heldPolicy
 	next.Images, next.Kept, next.Retired = sortedByName(v.Images, imageKey), sortedByName(v.Kept, keptKey), sortedByName(v.Retired, retiredKey)
-	next.Inquiries, next.Prunes = v.nextInquiries(), sortedByName(v.Prunes, pruneKey)
+	next.Inquiries, next.Prunes, next.ConfirmedNonce = v.nextInquiries(), sortedByName(v.Prunes, pruneKey), v.nextNonce()
 	same := v.Current != nil && v.Current.Hash != "" && equalContent(&next, v.Current)
 	if !same {
 		next.Hash = Hash(&next)
@@ -204,6 +211,18 @@ func (v *Input) nextInquiries() []v1alpha1.PlanInquiry {
 		list[i].UID = uid
 	}
 	return list
+}
+
+// nextNonce returns the nonce that the next plan confirms. What the current plan confirms stays until the
+// member asks again, which saves a plan.
+func (v *Input) nextNonce() *string {
+	if len(v.Prunes) == 0 {
+		return nil
+	}
+	if v.PruneNonce == "" && v.Current != nil && v.Current.ConfirmedNonce != nil {
+		return v.Current.ConfirmedNonce
+	}
+	return &v.PruneNonce
 }
 
 // inquiryRank orders inquiries that the current plan has before the others.

@@ -52,6 +52,8 @@ type planModel struct {
 	// Copies that relays have read and not written yet, and those of relays that were
 	// paused when the hub was restored.
 	plansInFlight, plansOfPausedRelay []*v1alpha1.ClusterPlanSpec
+	// nonces is how many the agent has drawn.
+	nonces int
 	// refused is the member's copy of the plan if its agent refuses the policy in it.
 	refused *v1alpha1.PlanVersion
 	// plans made since the hub was restored
@@ -65,6 +67,9 @@ func (w *planModel) planInput() plan.Input {
 		ClusterUID: uid, Current: w.hub.plan, Report: w.hub.report, ReportClusterUID: uid, ReportUnconfirmed: w.unconfirmed, CutOff: w.cutOff,
 		PolicySource: fmt.Sprint("asked ", w.hub.requestedPolicy), Images: []v1alpha1.PlannedImage{plannedImage("a", fmt.Sprintf("%dGi", w.hub.images+1))},
 		Inquiries: w.hub.inquiries, Prunes: w.hub.prunes,
+	}
+	if w.hub.report != nil {
+		v.PruneNonce = w.hub.report.PruneNonce
 	}
 	if w.refused != nil && w.hub.plan != nil && w.refused.Compare(w.hub.plan.PlanVersion) > 0 {
 		v.NewerMemberPlan = *w.refused // the relay reads before it writes
@@ -216,6 +221,9 @@ func (w *planModel) syncReport() {
 	if w.refused != nil {
 		root.Conditions = []metav1.Condition{policyRefused}
 	}
+	if w.nonces > 0 {
+		root.PruneNonce = fmt.Sprint("boot/", w.nonces)
+	}
 	w.hub.report, w.hub.since, w.unconfirmed, w.cutOff = root, w.member.since, false, false
 }
 
@@ -241,6 +249,7 @@ func TestNextPlanSurvivesRestores(t *testing.T) {
 					w.hub.prunes = append(slices.Clone(w.hub.prunes), plannedPrune(fmt.Sprintf("%06d-%d", w.step, n)))
 				}
 			},
+			"the agent asks about prunes": func(*rapid.T) { w.nonces++ },
 			"a prune ends": func(*rapid.T) {
 				if len(w.hub.prunes) > 0 {
 					w.hub.prunes = w.hub.prunes[1:]

@@ -30,6 +30,9 @@ func (r *Reconciler) apply(ctx context.Context, img *v1alpha1.VMDiskImage, d ima
 	if d.RemoveFinalizer {
 		return r.changeFinalizer(ctx, img, d, controllerutil.RemoveFinalizer)
 	}
+	if d.AskPruneConfirmed {
+		r.AskPrunesConfirmed()
+	}
 	if d.ProbeSource { // in the background, while the rest is stored
 		r.startPreflight(ctx, img, image.NextAttempt(d.Status.LastAttempt))
 	}

@@ -71,6 +71,9 @@ type Reconciler struct {
 	PodEvents *podevents.Reader
 	// PlannedState of images; nil where there are no plans.
 	PlannedState PlannedStateFunc
+	// AskPrunesConfirmed asks the hub whether the plan's prunes are still requested. What it answers
+	// requeues their images.
+	AskPrunesConfirmed func()
 	// CreationProblem is why the DataVolume of a slot could not be created; nil for none.
 	CreationProblem func(v1alpha1.Slot) *importcause.Cause
 	// DataSources that images may use.

@@ -37,7 +37,19 @@ func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName,
 	if state.Retry != "" && !slices.Contains(r.PlanFields(), v1alpha1.PlanFieldRetry) {
 		state.Retry = ""
 	}
+	// An older hub confirms nothing.
+	if confirmed := p.Spec.ConfirmedNonce; confirmed != nil && state.Prune != nil {
+		state.PruneUnconfirmed = !r.Nonces.IsConfirmedBy(*confirmed, r.Elapsed())
+	}
 	return state, nil
+}
+
+// AskPrunesConfirmed asks the hub, by the report, whether the prunes of the plan are still requested. The
+// plan that confirms them is another one, so it requeues their images.
+func (r *Reconciler) AskPrunesConfirmed() {
+	if r.Nonces.DrawNonce(r.Elapsed()) {
+		r.EnqueueReport()
+	}
 }
 
 // plannedStateCache holds the PlannedStates of the plan that was read last.

@@ -60,6 +60,11 @@ type Reconciler struct {
 	EnqueueImages func(...v1alpha1.ImageKey)
 	// PlanFields are those of planned images that are followed.
 	PlanFields func() []string
+	// Nonces by which this process asks for its prunes, and Elapsed, how long it has been running.
+	Nonces  *plan.PruneNonces
+	Elapsed func() time.Duration
+	// EnqueueReport requeues the report.
+	EnqueueReport func()
 	// Namespace of the agent, of its ClusterPlan and SyncLedger.
 	Namespace string
 

@@ -100,6 +100,7 @@ func (m *fakeMember) startProcess() {
 		ClusterUID:   func(context.Context) (types.UID, error) { return "cluster", nil },
 		PlanResults:  func() map[types.NamespacedName]v1alpha1.PlanItemReport { return nil },
 		PrunedImages: func() map[types.NamespacedName]v1alpha1.ReportedPrune { return m.pruned },
+		PruneNonce:   func() string { return "" },
 		ImageFields:  func() []string { return nil },
 		PlanFields:   func() []string { return nil },
 		Queue:        ledger.NewQueue(), Policy: func() *policy.Policy { return nil },

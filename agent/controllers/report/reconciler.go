@@ -53,6 +53,9 @@ type Reconciler struct {
 	PlanResults  func() map[types.NamespacedName]v1alpha1.PlanItemReport
 	PrunedImages func() map[types.NamespacedName]v1alpha1.ReportedPrune
 
+	// PruneNonce is the one by which this process asks for prunes; empty for none.
+	PruneNonce func() string
+
 	// Queue has the order in which images get slots; Policy is the one in force, nil before
 	// there is one.
 	Queue  *ledger.Queue

@@ -165,7 +165,7 @@ func (r *Reconciler) writeRoot(ctx context.Context, pages []report.Page) error {
 	}
 	input := report.RootInput{
 		Now: time.Now(), Heartbeat: r.Heartbeat, BootID: r.Grants.BootID(), AgentVersion: r.Version, ImageFields: r.ImageFields(), PlanFields: r.PlanFields(), PolicyKeys: policy.PlanKeys(),
-		Ledger: ledger, Totals: r.paginator.Totals(), Answered: r.answeredPlan(pages), Orphans: r.orphans.found,
+		Ledger: ledger, Totals: r.paginator.Totals(), Answered: r.answeredPlan(pages), Orphans: r.orphans.found, PruneNonce: r.PruneNonce(),
 		// Invariant: the time of a request is taken before the write, which may be repeated.
 		Transfers: newReportedTransfers(ledger, r.Grants.Demand(), r.Grants.RequestNonce(r.Elapsed())),
 	}

@@ -265,11 +265,14 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}
+	if s.root.Report != nil {
+		view.PruneNonce = s.root.Report.PruneNonce
+	}
 	if !s.imagesKnown {
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired
 	}
 	if !s.requestsKnown {
-		view.Inquiries, view.Prunes = nil, s.plan.Spec.Prunes
+		view.Inquiries, view.Prunes, view.PruneNonce = nil, s.plan.Spec.Prunes, ""
 		for _, asked := range s.plan.Spec.Inquiries {
 			view.Inquiries = append(view.Inquiries, asked.UID)
 		}

@@ -132,7 +132,7 @@ func (s *statusBuilder) identityConfirmed() conditionState {
 				"To accept the new cluster: %s",
 			shellword.Quote(string(s.OtherClusterUID)), shellword.Quote(string(known)),
 			shellword.FormatCommand("kubectl annotate --overwrite membercluster %s %s", s.Member.Name, v1alpha1.AnnotationAcceptCluster+"="+string(s.OtherClusterUID)))
-	case s.Report != nil && s.hasTwoAgents():
+	case s.HasTwoAgents():
 		return s.twoAgentsState()
 	case s.Report == nil && s.status.ClusterUID != "":
 		return conditionUnknown(v1alpha1.ReasonNeverReported, "cluster %s has not reported yet", s.status.ClusterUID)

@@ -11,6 +11,28 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// Both agents read the plan: the hub begins no prune in two clusters of which it knows one.
+func TestNoPruneBeginsWithTwoAgents(t *testing.T) {
+	begun := v1alpha1.PlannedPrune{Namespace: "images", Name: "debian", ImageUID: "image-1", UID: "begun"}
+	undone := begun
+	undone.Undo = true
+	later := v1alpha1.PlannedPrune{Namespace: "images", Name: "ubuntu", ImageUID: "image-2", UID: "later"}
+	s := settledMember(t)
+	s.prunes = []v1alpha1.PlannedPrune{begun}
+	s.plan = decide(s).plan
+	s.root.TwoAgentsAt = s.Now
+	s.prunes = []v1alpha1.PlannedPrune{begun, later}
+	assert.Nil(t, decide(s).plan, "what has begun goes on")
+	s.prunes = []v1alpha1.PlannedPrune{undone, later}
+	require.NotNil(t, decide(s).plan)
+	assert.Equal(t, []v1alpha1.PlannedPrune{undone}, decide(s).plan.Spec.Prunes)
+	s.prunes = []v1alpha1.PlannedPrune{later}
+	require.NotNil(t, decide(s).plan)
+	assert.Empty(t, decide(s).plan.Spec.Prunes, "what has ended is not planned")
+	s.Now = s.Now.Add(20 * time.Minute)
+	assert.Equal(t, s.prunes, decide(s).plan.Spec.Prunes)
+}
+
 // A member that has been silent since another hub was elected may return at any time, and is synced
 // before the hub reads it. One that this hub is about to read keeps the prunes that run there: it would
 // undo what its plan no longer names.

@@ -143,7 +143,7 @@ func decide(s snapshot) decision {
 		d.withdrawMailbox, awaitsBudget = hasMailbox && s.mayRemove, hasMailbox && !s.mayRemove
 	case s.mayPlan:
 		if view.WaitingFor = s.waitsFor(desired); view.WaitingFor == "" {
-			d.plan = decidePlan(s, name, written, desired, view.PolicySource)
+			d.plan = decidePlan(s, name, written, desired, view.PolicySource, view.HasTwoAgents())
 		}
 		if d.plan != nil {
 			current = d.plan
@@ -254,9 +254,17 @@ func (s *snapshot) mayBeCutOff(next *v1alpha1.MemberClusterStatus) bool {
 		meta.IsStatusConditionFalse(next.Conditions, v1alpha1.ConditionAgentHealthy)
 }
 
+// hasPlanned reports whether the current plan has a prune.
+func (s *snapshot) hasPlanned(p v1alpha1.PlannedPrune) bool {
+	return s.plan != nil && slices.ContainsFunc(s.plan.Spec.Prunes, func(planned v1alpha1.PlannedPrune) bool {
+		return planned.UID == p.UID && planned.ImageUID == p.ImageUID
+	})
+}
+
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
-// nil for none.
-func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string) *v1alpha1.ClusterPlan {
+// nil for none. While two agents read it, it has no prune that the current one has not: both would carry it
+// out, and the report of a cluster without the image says that it is pruned.
+func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string, twoAgents bool) *v1alpha1.ClusterPlan {
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.Member, s.root.ClusterUID),
 		Report:     s.root.Report, ReportClusterUID: s.root.ClusterUID,
@@ -265,8 +273,11 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 		Images: s.images.Images, Kept: s.images.Kept, Retired: s.images.Retired,
 		Inquiries: s.inquiries, Prunes: s.prunes,
 	}
-	if s.root.Report != nil {
+	if s.root.Report != nil && !twoAgents {
 		view.PruneNonce = s.root.Report.PruneNonce
+	}
+	if s.requestsKnown && twoAgents {
+		view.Prunes = slices.DeleteFunc(slices.Clone(view.Prunes), func(p v1alpha1.PlannedPrune) bool { return !s.hasPlanned(p) })
 	}
 	if !s.imagesKnown {
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired

@@ -19,7 +19,8 @@ func TestPlanConfirmsOnlyKnownPrunes(t *testing.T) {
 		"all is known":                  {func(*snapshot) {}, ptr.To("boot/2")},
 		"the requests are not known":    {func(s *snapshot) { s.prunes, s.requestsKnown = nil, false }, nil},
 		"the report is not confirmed":   {func(s *snapshot) { s.syncResult.ConfirmedSequence = 0 }, nil},
-		"the member is in quarantine":   {func(s *snapshot) { s.member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "it lies"} }, nil},
+		"the member is in quarantine":   {func(s *snapshot) { s.Member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "it lies"} }, nil},
+		"two agents ask":                {func(s *snapshot) { s.root.TwoAgentsAt = s.Now }, nil},
 		"it asks for nothing any more":  {func(s *snapshot) { s.root.Report.PruneNonce = "" }, nil},
 		"its agent is of a former kind": {func(s *snapshot) { s.root.Report.PruneNonce, s.plan.Spec.ConfirmedNonce = "", nil }, ptr.To("")},
 	} {

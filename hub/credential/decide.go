@@ -61,6 +61,9 @@ type Snapshot struct {
 	Issued *Issued
 	// Stored: a Secret of the hub has a token, whether or not it belongs to Given.
 	Stored bool
+	// Unconfirmed: Stored is valid and belongs to another kubeconfig, and what Given leads to has not
+	// reported as the member's cluster.
+	Unconfirmed bool
 	// Refused: the member refuses the credential in use. Unreachable: it does not answer.
 	Refused, Unreachable bool
 	// GivenRefused: the member last refused Given, although its claims say it is valid.
@@ -150,6 +153,9 @@ func Decide(s Snapshot, o Options) Decision {
 			s.Secret, s.Given.Kind, describeExpiry(s.Given.Expires), s.AgentNamespace, Account, s.joinCommand())}
 	}
 	d := Decision{IssueWith: s.sources(o)}
+	if s.Unconfirmed {
+		d.Wait = ProbeInterval
+	}
 	if s.Issued != nil {
 		d.Wait = s.Issued.RenewalWait(s.Now, o.RenewAfter)
 		d.ProbeGiven = s.Given.Expires.IsZero() && !s.Refused && !s.Unreachable
@@ -182,7 +188,7 @@ func (s *Snapshot) givenUsable() bool { return !s.givenExpired() && !s.GivenRefu
 // sources returns what to request a token with now; nothing if none is due.
 func (s *Snapshot) sources(o Options) (all []Source) {
 	switch {
-	case s.Unreachable:
+	case s.Unreachable, s.Unconfirmed:
 		return nil
 	case s.Issued == nil:
 	case s.Refused:
@@ -219,6 +225,9 @@ func (s *Snapshot) rotationCondition() *metav1.Condition {
 	case s.Issued != nil && s.Refused && !s.givenUsable():
 		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonCredentialRefused,
 			"the member refuses the hub's token, which %s: it was revoked there, or the hub was down for too long; %s", describeExpiry(s.Issued.Expires), rejoin)
+	case s.Unconfirmed:
+		return s.condition(metav1.ConditionUnknown, v1alpha1.ReasonRotationPending,
+			"Secret %s has another kubeconfig than before, and the cluster that it leads to has not reported as this member's: the hub uses it as it is, and keeps its own token of the former one", s.Secret)
 	case s.Failure != nil:
 		used := *s.Given
 		if s.Issued != nil {

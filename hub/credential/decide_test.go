@@ -79,11 +79,15 @@ func TestDecide(t *testing.T) {
 		wantReason  string
 		wantMessage string
 	}{
-		"a new member":               {snapshotWith(bootstrap(), nil), given, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "expires at 2026-11-02T12:00:00Z"},
-		"does not answer":            {snapshotWith(bootstrap(), unreachable), none, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "as soon as it reaches"},
-		"its first failed":           {snapshotWith(bootstrap(), failedJustNow), none, false, false, 40 * time.Second, "False", v1alpha1.ReasonRotationFailed, "the policy refuses it"},
-		"its first failed earlier":   {snapshotWith(bootstrap(), failedEarlier), given, false, false, 0, "False", v1alpha1.ReasonRotationFailed, "retries"},
-		"came too late":              {snapshotWith(expired, nil), none, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
+		"a new member":             {snapshotWith(bootstrap(), nil), given, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "expires at 2026-11-02T12:00:00Z"},
+		"does not answer":          {snapshotWith(bootstrap(), unreachable), none, false, false, 0, "Unknown", v1alpha1.ReasonRotationPending, "as soon as it reaches"},
+		"its first failed":         {snapshotWith(bootstrap(), failedJustNow), none, false, false, 40 * time.Second, "False", v1alpha1.ReasonRotationFailed, "the policy refuses it"},
+		"its first failed earlier": {snapshotWith(bootstrap(), failedEarlier), given, false, false, 0, "False", v1alpha1.ReasonRotationFailed, "retries"},
+		"came too late":            {snapshotWith(expired, nil), none, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
+		"another kubeconfig":       {snapshotWith(bootstrap(), func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true }), none, false, false, ProbeInterval, "Unknown", v1alpha1.ReasonRotationPending, "keeps its own token"},
+		"another kubeconfig, and it is refused": {
+			snapshotWith(bootstrap(), both(givenRefused, func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true })), none, false, false, ProbeInterval, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m",
+		},
 		"was revoked before":         {snapshotWith(bootstrap(), givenRefused), given, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
 		"rotated":                    {snapshotWith(bootstrap(), issuedFor(time.Hour)), none, false, false, third - time.Hour, "True", v1alpha1.ReasonRotated, "expires at 2026-11-08T11:00:00Z"},
 		"rotated, given expired":     {snapshotWith(expired, issuedFor(time.Hour)), none, false, false, third - time.Hour, "True", v1alpha1.ReasonRotated, "renews it before"},

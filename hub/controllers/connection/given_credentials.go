@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/credential"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // givenCredentials remembers what happened to the credentials that the hub was given. A
@@ -141,13 +143,29 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 		s.token, s.Issued = token, &lifetime
 	}
 	state, err := k.linkStatus(ctx, member)
-	if err != nil || !state.Known || state.Reachable {
+	if err != nil {
 		return s, err
 	}
-	s.Unreachable = state.Reason != v1alpha1.ReasonUnauthorized
-	// The reason is also that of a token that lacks a permission.
-	s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, member, s.token.kubeconfig))
+	if state.Known && !state.Reachable {
+		s.Unreachable = state.Reason != v1alpha1.ReasonUnauthorized
+		// The reason is also that of a token that lacks a permission.
+		s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, member, s.token.kubeconfig))
+	}
+	s.Unconfirmed = s.Stored && s.token == nil && !s.Unreachable && wouldReplaceOtherServers(stored, s) && !k.leadsToMember(ctx, member, cfg)
 	return s, nil
+}
+
+// wouldReplaceOtherServers reports whether a token of the given kubeconfig would replace a valid one of
+// another server.
+func wouldReplaceOtherServers(stored *corev1.Secret, s *givenState) bool {
+	former, valid := tokenFromSecret(stored, stored.Annotations[annotationTokenFor])
+	return valid && s.Now.Before(former.expires) && !isSameServer(former.kubeconfig, s.kubeconfig)
+}
+
+// leadsToMember reports whether what a kubeconfig leads to reports as the member's cluster.
+func (k *credentialReconciler) leadsToMember(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Config) bool {
+	root, err := readRoot(ctx, member, cfg, k.RequestTimeout)
+	return err == nil && memberstatus.ResolveClusterUID(member, root.ClusterUID) == root.ClusterUID
 }
 
 // issueReplacement requests a token with the first credential that the member accepts.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -74,10 +75,7 @@ func givenPurpose(member *v1alpha1.MemberCluster, kubeconfig []byte) (string, er
 	if user == nil {
 		user = clientcmdapi.NewAuthInfo()
 	}
-	of := []any{
-		cluster.Server, cluster.TLSServerName, cluster.CertificateAuthorityData, cluster.InsecureSkipTLSVerify,
-		user.Token, user.ClientCertificateData, user.ClientKeyData, user.Username, user.Password,
-	}
+	of := append(serverOf(cluster), user.Token, user.ClientCertificateData, user.ClientKeyData, user.Username, user.Password)
 	if cluster.InsecureSkipTLSVerify {
 		of = append(of, cluster.ProxyURL) // an unverified proxy can answer for the server
 	}
@@ -87,6 +85,28 @@ func givenPurpose(member *v1alpha1.MemberCluster, kubeconfig []byte) (string, er
 	}
 	sum := sha256.Sum256(text)
 	return strings.Join([]string{"kubeconfig", member.Spec.AgentNamespace, hex.EncodeToString(sum[:])}, "/"), nil
+}
+
+// serverOf is what tells one verified server from another.
+func serverOf(cluster *clientcmdapi.Cluster) []any {
+	return []any{cluster.Server, cluster.TLSServerName, cluster.CertificateAuthorityData, cluster.InsecureSkipTLSVerify}
+}
+
+// isSameServer reports whether two kubeconfigs lead to the same verified server, whatever their users.
+func isSameServer(a, b []byte) bool {
+	var servers [2][]any
+	for i, kubeconfig := range [][]byte{a, b} {
+		config, err := hubclient.LoadKubeconfig(kubeconfig)
+		if err != nil || config.Contexts[config.CurrentContext] == nil {
+			return false
+		}
+		cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+		if cluster == nil || cluster.InsecureSkipTLSVerify {
+			return false
+		}
+		servers[i] = serverOf(cluster)
+	}
+	return reflect.DeepEqual(servers[0], servers[1])
 }
 
 func matchesPurpose(secret *corev1.Secret, purpose string) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/hubclient"
@@ -46,7 +47,11 @@ func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) 
 	if cfg.BearerToken, err = g.Secrets.tokenInUse(ctx, member, secret.Data[key], cfg.BearerToken); err != nil {
 		return nil, err
 	}
-	c, done, err := hubclient.NewClient(cfg, g.Timeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})
+	return readRoot(ctx, member, cfg, g.Timeout)
+}
+
+func readRoot(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Config, timeout time.Duration) (*v1alpha1.ClusterReport, error) {
+	c, done, err := hubclient.NewClient(cfg, timeout, client.Options{Scheme: hubclient.Scheme, Mapper: hubclient.Mapper})
 	if err != nil {
 		return nil, err
 	}

@@ -181,8 +181,8 @@ func (e evaluation) hasErrorsOf(other evaluation) bool {
 	return (e.unstored == "") == (other.unstored == "") && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
 }
 
-// evaluate parses a ConfigMap and validates it for every member. inForce is the policy that applies now, nil
-// for none: by Policy.ValidateChange, what was invalid in it already is no error.
+// evaluate parses a ConfigMap and validates it for every member. An error that the policy in force has too,
+// where there is one, does not count: see Policy.ValidateChange.
 func evaluate(cm *corev1.ConfigMap, inForce *policy.Policy, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}

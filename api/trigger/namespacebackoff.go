@@ -3,6 +3,7 @@ package trigger
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -16,19 +17,27 @@ const (
 	// one from maxNamespaceDelay to maxLateDelay: the worker waits for each.
 	minNamespaceDelay = 20 * time.Millisecond
 	maxNamespaceDelay = MaxRetryDelay
-	// forgetAfter is how long after its wait a failure counts that no other request followed.
+	// forgetAfter is how long a failure counts that no other request of its namespace, or of its object,
+	// followed.
 	forgetAfter = time.Hour
 )
 
 // NamespaceBackoff delays requests in namespaces where the last one failed, for a Reconciler that has
 // one worker for all of them. A webhook or quota of one namespace holds up no other, and no other object
-// of it. The zero value is ready for use.
+// of it for longer than KeepOrderFor. The zero value is ready for use.
 //
 // Invariant: namespaces without a failure or a late answer come first, in the order of the list.
 // Then come those whose wait ended first, so one that is skipped for others has its turn in a later
 // reconcile.
 type NamespaceBackoff struct {
+	// KeepOrderFor is how long an object whose requests fail keeps its turn before the later ones of its
+	// namespace, from the first failure since a request there succeeded: what fails one fails all where the
+	// API server is at fault. 0 for not at all.
+	KeepOrderFor time.Duration
+
 	waiting map[string]namespaceWait
+	// now is when this reconcile began.
+	now time.Time
 	// failed counts the failures of this reconcile; spent is the time of its requests.
 	failed int
 	spent  time.Duration
@@ -41,16 +50,30 @@ type NamespaceBackoff struct {
 type namespaceWait struct {
 	delay   time.Duration
 	retryAt time.Time
-	// failed is 1 for the names of objects whose requests failed since one succeeded.
-	failed map[string]int
+	// failingSince is the first failure since a request succeeded; zero for none.
+	failingSince time.Time
+	// failed has the names of the objects whose last request failed.
+	failed map[string]objectFailure
 }
 
-// StartReconcile forgets what the last reconcile counted, and namespaces that nothing was asked of
-// for long.
+// objectFailure is when an object lets the others of its namespace pass, and when it last failed.
+type objectFailure struct{ yieldsAt, last time.Time }
+
+// place is 1 for an object that lets the others of its namespace pass.
+func (w namespaceWait) place(name string, now time.Time) int {
+	if failure, failed := w.failed[name]; failed && !now.Before(failure.yieldsAt) {
+		return 1
+	}
+	return 0
+}
+
+// StartReconcile forgets what the last reconcile counted, and namespaces and objects that nothing was
+// asked of for long.
 func (b *NamespaceBackoff) StartReconcile(now time.Time) {
-	b.failed, b.spent, b.Err, b.RequeueAfter = 0, 0, nil, 0
+	b.now, b.failed, b.spent, b.Err, b.RequeueAfter = now, 0, 0, nil, 0
 	for namespace, w := range b.waiting {
-		if now.Sub(w.retryAt) > forgetAfter {
+		maps.DeleteFunc(w.failed, func(_ string, f objectFailure) bool { return now.Sub(f.last) > forgetAfter })
+		if len(w.failed) == 0 && now.Sub(w.retryAt) > forgetAfter {
 			delete(b.waiting, namespace)
 		}
 	}
@@ -68,7 +91,7 @@ func InTurn[T any](b *NamespaceBackoff, list []T, nameOf func(T) (namespace, nam
 		other, otherName := nameOf(y)
 		return cmp.Or(
 			b.waiting[namespace].retryAt.Compare(b.waiting[other].retryAt),
-			cmp.Compare(b.waiting[namespace].failed[name], b.waiting[other].failed[otherName]),
+			cmp.Compare(b.waiting[namespace].place(name, b.now), b.waiting[other].place(otherName, b.now)),
 		)
 	})
 	return list
@@ -94,11 +117,15 @@ func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now 
 	b.spent += now.Sub(began)
 	w := b.waiting[namespace]
 	switch {
-	case err == nil && !isLate:
-		delete(b.waiting, namespace)
-		return
 	case err == nil:
-		w = namespaceWait{retryAt: now} // the others have their turn first
+		delete(w.failed, name)
+		w = namespaceWait{failed: w.failed}
+		if isLate {
+			w.retryAt = now // the others have their turn first
+		} else if len(w.failed) == 0 {
+			delete(b.waiting, namespace)
+			return
+		}
 	default:
 		b.failed++
 		b.Err = errors.Join(b.Err, err)
@@ -108,10 +135,18 @@ func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now 
 			w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
 		}
 		w.retryAt = now.Add(w.delay)
-		if w.failed == nil {
-			w.failed = map[string]int{}
+		if w.failingSince.IsZero() {
+			w.failingSince = now
 		}
-		w.failed[name] = 1
+		failure, hasFailed := w.failed[name]
+		if !hasFailed {
+			failure.yieldsAt = w.failingSince.Add(b.KeepOrderFor)
+		}
+		failure.last = now
+		if w.failed == nil {
+			w.failed = map[string]objectFailure{}
+		}
+		w.failed[name] = failure
 		b.RequeueAfter = Earliest(b.RequeueAfter, w.delay)
 	}
 	if b.waiting == nil {

@@ -144,6 +144,76 @@ func TestOtherObjectsOfTheNamespaceHaveTheirTurn(t *testing.T) {
 	t.Fatal("the other object is not asked for")
 }
 
+// askInTurn asks each object of a namespace, of which those in failing fail, and returns when to ask
+// again, and the objects that were served.
+func askInTurn(b *NamespaceBackoff, now time.Time, names []string, failing map[string]bool) (next time.Time, served []string) {
+	b.StartReconcile(now)
+	for _, name := range InTurn(b, names, func(name string) (string, string) { return "ns", name }) {
+		if b.Skips("ns", now) {
+			continue
+		}
+		if failing[name] {
+			b.Record("ns", name, errWebhook, now, now)
+		} else {
+			b.Record("ns", name, nil, now, now)
+			served = append(served, name)
+		}
+	}
+	return now.Add(max(b.RequeueAfter, minNamespaceDelay)), served
+}
+
+// Requests that all fail for a while are in order afterwards.
+func TestOrderStaysWhileAllFail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NamespaceBackoff{KeepOrderFor: time.Minute}
+		names := []string{"first", "second", "third"}
+		now := apitest.Epoch
+		for range rapid.IntRange(0, 20).Draw(t, "failures") {
+			now, _ = askInTurn(&b, now, names, map[string]bool{"first": true, "second": true, "third": true})
+			if now.Sub(apitest.Epoch) >= b.KeepOrderFor {
+				return
+			}
+		}
+		_, served := askInTurn(&b, now, names, nil)
+		require.Equal(t, names, served)
+	})
+}
+
+// An object that always fails holds up the others of its namespace once.
+func TestOrderIsKeptForALimitedTime(t *testing.T) {
+	b := NamespaceBackoff{KeepOrderFor: time.Minute}
+	failing := map[string]bool{"fails": true, "fails, too": true}
+	names := []string{"fails", "fails, too", "waits"}
+	now := apitest.Epoch
+	for !slices.Contains(names[3:], "waits") {
+		next, served := askInTurn(&b, now, names[:3], failing)
+		names = append(names, served...)
+		require.Less(t, now.Sub(apitest.Epoch), b.KeepOrderFor+2*maxNamespaceDelay, "the second, which fails at once, keeps it waiting as long again")
+		now = next
+	}
+	for range 3 {
+		var served []string
+		now, served = askInTurn(&b, now, names[:3], failing)
+		require.Equal(t, []string{"waits"}, served, "what has failed for long goes last, also after others have succeeded")
+	}
+	now, served := askInTurn(&b, now, names[:3], nil)
+	require.Equal(t, []string{"waits", "fails", "fails, too"}, served)
+	_, served = askInTurn(&b, now, names[:3], nil)
+	require.Equal(t, names[:3], served, "what no longer fails has its place again")
+}
+
+// What failed is forgotten once nothing was asked of it for long, also where others succeed or fail.
+func TestFailuresAreForgotten(t *testing.T) {
+	b := NamespaceBackoff{KeepOrderFor: time.Minute}
+	now := apitest.Epoch
+	for i := range 100 {
+		name := fmt.Sprint("attempt-", i)
+		now, _ = askInTurn(&b, now, []string{name, "other"}, map[string]bool{name: true})
+		now = now.Add(forgetAfter / 10)
+	}
+	require.Less(t, len(b.waiting["ns"].failed), 15)
+}
+
 // Where nothing fails, nothing leaves the order of the queue.
 func TestOrderStaysWhereNothingFails(t *testing.T) {
 	var b NamespaceBackoff

@@ -115,6 +115,31 @@ func TestOtherNamespacesGetFreedSlots(t *testing.T) {
 	assert.Equal(t, []string{"img-0", "img-2"}, m.namesWithSlots())
 }
 
+// An API server that refuses a while, or does not answer, as after a restart, changes no order (S3).
+func TestFailedCreationsKeepTheirOrder(t *testing.T) {
+	m := newFleetMember(t, 2, queuedImages(2)...)
+	answer := errors.New("EOF")
+	m.answerCreations(&answer)
+	_, err := m.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "EOF")
+	answer = nil
+	var made []string
+	m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			if dv, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume {
+				made = append(made, dv.Annotations[v1alpha1.AnnotationImageName])
+			}
+			return c.Create(ctx, obj, opts...)
+		},
+	})
+	require.Eventually(t, func() bool {
+		_, err := m.Reconcile(t.Context(), ctrl.Request{})
+		require.NoError(t, err)
+		return len(made) == 2
+	}, 10*time.Second, time.Millisecond)
+	assert.Equal(t, []string{"img-0", "img-1"}, made)
+}
+
 // The API server may see the ledger late, and is asked again at once. If it goes on refusing a
 // slot's DataVolume, its policy looks at another ledger, and the image says so.
 func TestSlotThatThePolicyDoesNotKnowIsShown(t *testing.T) {

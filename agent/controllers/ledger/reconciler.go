@@ -48,6 +48,10 @@ const (
 	// admissionRetryDelay is the wait before a DataVolume that the admission policy has
 	// refused is created again: the policy reads the ledger from a cache.
 	admissionRetryDelay = 15 * time.Millisecond
+	// keepOrderFor is how long a DataVolume that cannot be created keeps the later ones of its namespace
+	// waiting. An API server that has restarted refuses all for half a minute, until it knows the kinds
+	// that admission policies read.
+	keepOrderFor = time.Minute
 	// maxClaimRetryDelay is the longest wait before rereading a slot whose only leftovers are claims made by CDI.
 	maxClaimRetryDelay = 10 * time.Second
 )
@@ -150,6 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}
+	r.creations.KeepOrderFor = keepOrderFor
 	r.creations.StartReconcile(time.Now())
 	r.deletions.StartReconcile(time.Now())
 	for {

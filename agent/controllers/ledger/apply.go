@@ -41,12 +41,12 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 			continue
 		}
 		began := time.Now()
-		retry, err := r.createDataVolume(ctx, img, slot)
-		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
-		if retry {
-			requeueAfter = trigger.Earliest(requeueAfter, admissionRetryDelay)
+		retryAfter, err := r.createDataVolume(ctx, img, slot)
+		if retryAfter > 0 {
+			requeueAfter = trigger.Earliest(requeueAfter, retryAfter)
 			break // the later ones must not start before it
 		}
+		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
 	}
 	if len(decision.Adopted) > 0 {
 		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget

@@ -22,8 +22,8 @@ import (
 )
 
 // unlistedGrace is how long the policy that refuses DataVolumes without a slot may not know a slot.
-// API servers see the ledger within a second. After it the refusal is an error, which the image
-// shows: the policy's binding may name another ledger.
+// API servers see the ledger within a second, but for one that has restarted. After it the refusal is
+// an error, which the image shows: the policy's binding may name another ledger.
 const unlistedGrace = 15 * time.Second
 
 // maxCreationErrorBytes bounds an error in the message of an image.
@@ -40,49 +40,48 @@ func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume could not be created within attemptTimeout, %s", p.AttemptTimeout)}
 }
 
-// createDataVolume creates the DataVolume of a slot. retry asks for another try after
-// admissionRetryDelay.
-func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retry bool, err error) {
+// createDataVolume creates the DataVolume of a slot. retryAfter is the wait before another try where
+// the admission policy may not know the slot yet; 0 where it was created, or failed.
+func (r *Reconciler) createDataVolume(ctx context.Context, img *v1alpha1.VMDiskImage, slot v1alpha1.Slot) (retryAfter time.Duration, err error) {
 	if failure := r.attemptTimeout(slot); failure != nil {
-		return false, r.failAttempt(ctx, slot, *failure)
+		return 0, r.failAttempt(ctx, slot, *failure)
 	}
 	// Headers may have been added since the image got its slot.
 	if problem := image.DescribeSourceProblem(&img.Spec); problem != "" {
-		return false, r.failAttempt(ctx, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem})
+		return 0, r.failAttempt(ctx, slot, v1alpha1.Failure{Reason: v1alpha1.ReasonDataVolumeRefused, Message: problem})
 	}
 	key := ledger.DataVolumeKey(slot)
 	err = r.Create(ctx, image.NewDataVolume(img, slot))
 	if !admissionpolicy.IsUnlistedRefusal(err) {
 		delete(r.unlistedSince, key)
-	} else if r.toleratesUnlisted(key) {
+	} else if age := r.unlistedAge(key); age <= unlistedGrace {
 		r.lastLedger.Store(nil) // this process may not know the latest ledger
-		return true, nil
+		return min(max(age, admissionRetryDelay), maxAdmissionRetryDelay), nil
 	}
 	r.recordCreation(slot, err)
 	switch {
 	case err == nil:
 		r.createdAt[key] = time.Now()
-		return false, nil
+		return 0, nil
 	case apierrors.IsAlreadyExists(err):
-		return false, r.checkExistingDataVolume(ctx, slot)
+		return 0, r.checkExistingDataVolume(ctx, slot)
 	case admissionpolicy.IsUnlistedRefusal(err):
-		return false, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
+		return 0, fmt.Errorf("creating DataVolume %s of image %s, which has a slot: %w", key, slot.Image.Name, err)
 	}
 	if failure := newRefusalFailure(err); failure != nil {
-		return false, r.failAttempt(ctx, slot, *failure)
+		return 0, r.failAttempt(ctx, slot, *failure)
 	}
-	return false, fmt.Errorf("creating DataVolume %s of image %s: %w", key, slot.Image.Name, err)
+	return 0, fmt.Errorf("creating DataVolume %s of image %s: %w", key, slot.Image.Name, err)
 }
 
-// toleratesUnlisted reports whether the refusal of a DataVolume as one without a slot is too young
-// to be an error.
-func (r *Reconciler) toleratesUnlisted(key string) bool {
+// unlistedAge returns for how long a DataVolume has been refused as one without a slot.
+func (r *Reconciler) unlistedAge(key string) time.Duration {
 	since, refused := r.unlistedSince[key]
 	if !refused {
-		since = time.Now()
-		r.unlistedSince[key] = since
+		r.unlistedSince[key] = time.Now()
+		return 0
 	}
-	return time.Since(since) <= unlistedGrace
+	return time.Since(since)
 }
 
 // checkExistingDataVolume reads the DataVolume that exists under the name of a slot's. It

@@ -151,6 +151,9 @@ func TestSlotThatThePolicyDoesNotKnowIsShown(t *testing.T) {
 	slot := m.storedStatus().Slots[0]
 	assert.Nil(t, m.CreationProblem(slot))
 
+	m.unlistedSince[ledger.DataVolumeKey(slot)] = time.Now().Add(-unlistedGrace / 2)
+	assert.Equal(t, maxAdmissionRetryDelay, m.mustReconcile().RequeueAfter, "an API server that has restarted is asked less often")
+
 	m.unlistedSince[ledger.DataVolumeKey(slot)] = time.Now().Add(-unlistedGrace - time.Second)
 	_, err := m.Reconcile(t.Context(), ctrl.Request{})
 	require.ErrorContains(t, err, "which has a slot")

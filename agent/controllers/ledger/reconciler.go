@@ -46,8 +46,10 @@ const (
 	// conflictRetryDelay is the requeue delay after a write conflict.
 	conflictRetryDelay = 20 * time.Millisecond
 	// admissionRetryDelay is the wait before a DataVolume that the admission policy has
-	// refused is created again: the policy reads the ledger from a cache.
-	admissionRetryDelay = 15 * time.Millisecond
+	// refused is created again: the policy reads the ledger from a cache. It grows with the
+	// age of the refusal to maxAdmissionRetryDelay.
+	admissionRetryDelay    = 15 * time.Millisecond
+	maxAdmissionRetryDelay = time.Second
 	// keepOrderFor is how long a DataVolume that cannot be created keeps the later ones of its namespace
 	// waiting. An API server that has restarted refuses all for half a minute, until it knows the kinds
 	// that admission policies read.

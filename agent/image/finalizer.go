@@ -6,6 +6,14 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+// IsReleased reports whether an image is being deleted without the agent's finalizer. No agent reconciles it,
+// whatever another finalizer keeps it for.
+//
+// Invariant: a released image stays so, since the API server accepts no new finalizer during a deletion.
+func IsReleased(img *v1alpha1.VMDiskImage) bool {
+	return img.DeletionTimestamp != nil && !slices.Contains(img.Finalizers, v1alpha1.FinalizerImage)
+}
+
 // ensureFinalizer adds the finalizer to an image that is not being deleted, once its place in
 // the queue is stored (S3): any earlier write would hide when it arrived. It gets no slot
 // before it has the finalizer.

@@ -12,7 +12,7 @@ import (
 // QueueStateOf returns how an image takes part in the queue, by its status.
 func QueueStateOf(img *v1alpha1.VMDiskImage) ledger.QueueState {
 	st := &img.Status
-	if st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
+	if IsReleased(img) || st.TearDown || st.Phase == v1alpha1.PhaseDeleting || (img.DeletionTimestamp != nil && st.Phase != v1alpha1.PhaseTerminating) {
 		return ledger.NotQueued
 	}
 	if UsesDataSource(&img.Spec) {

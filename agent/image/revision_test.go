@@ -116,6 +116,7 @@ func TestQueueStateOf(t *testing.T) {
 		"imported":                   {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeSucceeded}, v1alpha1.ReasonReady), ledger.NotQueued},
 		"failed":                     {waiting(v1alpha1.RevisionStatus{Attempt: 1, AttemptEnded: 1, Outcome: v1alpha1.OutcomeFailed}, v1alpha1.ReasonNotFound), ledger.NotQueued},
 		"deleted, not decided yet":   {waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), ledger.NotQueued},
+		"terminating and released":   {phase(withoutFinalizer(waiting(fresh, v1alpha1.ReasonWaitingForSlot)).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), ledger.NotQueued},
 		"deleting":                   {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseDeleting), ledger.NotQueued},
 		"terminating, still awaited": {phase(waiting(fresh, v1alpha1.ReasonWaitingForSlot).Deleted(apitest.Epoch), v1alpha1.PhaseTerminating), ledger.Admissible},
 	} {

@@ -17,5 +17,6 @@
 //  4. Mark the slot as ended. From then on the admission policy refuses its
 //     DataVolume, so a delayed create request cannot bring it back. After a
 //     failure, delete everything that belongs to the attempt. Free the slot once
-//     the import is complete or nothing is left.
+//     the import is complete or nothing is left. An image that is gone, or is being
+//     deleted without the agent's finalizer, gets no outcome: its attempt has failed.
 package ledger

@@ -5,7 +5,8 @@ import "github.com/pelotech/ot-fleet/api/v1alpha1"
 // SlotFacts is what live reads say about a slot's attempt. They are made after
 // the ledger was read, the image before the storage.
 type SlotFacts struct {
-	// ImageGone: no VMDiskImage with the slot's UID exists.
+	// ImageGone: no VMDiskImage with the slot's UID exists, or it is being deleted without the agent's
+	// finalizer, so that nothing stores an outcome.
 	ImageGone bool
 	// Started: the image's status says that the DataVolume has existed.
 	Started bool

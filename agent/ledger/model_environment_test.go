@@ -62,7 +62,7 @@ type emitter = func(next clusterState, fault bool, describe func() string)
 func (s *scenario) imageSteps(c *clusterState, visit func(step)) {
 	for i := range s.images {
 		im := c.images[i]
-		if im.lifecycle == gone {
+		if im.lifecycle >= released {
 			continue
 		}
 		for a := uint8(1); int(a) <= s.attempts; a++ {
@@ -149,7 +149,7 @@ func (s *scenario) importSteps(c *clusterState, emit emitter) {
 			left = clearing
 		}
 		over := s.attemptEnded(c, k)
-		kept := v.state == complete && im.lifecycle != gone && im.outcomeOf(s.attemptNumber(k)) == succeeded
+		kept := v.state == complete && im.lifecycle < released && im.outcomeOf(s.attemptNumber(k)) == succeeded
 		switch {
 		case s.hasBug(neverRemoves):
 		case contains(c.listed, k):
@@ -194,6 +194,9 @@ func (s *scenario) deletionSteps(c *clusterState, emit emitter) {
 		}
 		if c.images[i].lifecycle == alive && s.imagesDeleted {
 			setLifecycle(deleting, true, "a person deletes image")
+		}
+		if c.images[i].lifecycle == deleting && s.foreignFinalizers {
+			setLifecycle(released, true, "a person removes the agent's finalizer alone of image")
 		}
 		if c.images[i].lifecycle != gone && s.finalizersRemoved {
 			setLifecycle(gone, true, "a person removes the finalizer of image")

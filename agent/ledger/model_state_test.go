@@ -20,6 +20,7 @@ const (
 const (
 	alive uint8 = iota
 	deleting
+	released // being deleted without the agent's finalizer: another one keeps it, and no agent reconciles it
 	gone
 )
 
@@ -112,8 +113,9 @@ type scenario struct {
 	groupLimit uint8
 	// staleAdmissionCache: the admission policy's copy of the ledger may be stale.
 	staleAdmissionCache bool
-	// imagesDeleted: people delete images; finalizersRemoved: also their finalizers.
-	imagesDeleted, finalizersRemoved bool
+	// imagesDeleted: people delete images; finalizersRemoved: also their finalizers. foreignFinalizers:
+	// they remove the agent's, where another controller has one.
+	imagesDeleted, finalizersRemoved, foreignFinalizers bool
 	// How often people delete a DataVolume, or empty or delete the ledger.
 	volumesDeletedByHand, ledgersLostByHand uint8
 
@@ -158,6 +160,7 @@ const (
 	ignoresGroupLimit
 	createsByCachedImage
 	storageFromCache
+	waitsForReleased
 )
 
 func (s *scenario) hasBug(b plantedBug) bool { return s.plantedBugs&b != 0 }
@@ -188,7 +191,7 @@ func (i imageState) outcomeOf(attempt uint8) uint8 {
 
 func (s *scenario) attemptEnded(c *clusterState, id int) bool {
 	im := c.images[s.imageIndex(id)]
-	return im.lifecycle == gone || im.outcomeOf(s.attemptNumber(id)) != noOutcome
+	return im.lifecycle >= released || im.outcomeOf(s.attemptNumber(id)) != noOutcome
 }
 
 func (v storageState) dataVolumeExists() bool { return v.state >= running && v.state <= complete }
@@ -295,7 +298,7 @@ func (s *scenario) Format(c *clusterState) string {
 	for i := range s.images {
 		im := c.images[i]
 		fmt.Fprintf(&b, " | %c", 'a'+rune(i))
-		b.WriteString([]string{"", " deleting", " gone"}[im.lifecycle])
+		b.WriteString([]string{"", " deleting", " released", " gone"}[im.lifecycle])
 		fmt.Fprintf(&b, " started %d ended %d%s", im.started, im.ended, []string{"", " Succeeded", " Failed"}[im.outcome])
 		for a := range s.attempts {
 			if v := c.volumes[i*s.attempts+a]; v.state != absent {

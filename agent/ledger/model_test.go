@@ -35,6 +35,9 @@ var (
 	ungroupedImageRuns = expectedState{Name: "the third image runs beside one of the first two", IsReached: func(c *clusterState) bool {
 		return countBits(c.transferringAttempts()) == 2 && contains(c.transferringAttempts(), 2)
 	}}
+	releasedImageFreesSlot = expectedState{Name: "an image without the agent's finalizer stays, and its slot is free", IsReached: func(c *clusterState) bool {
+		return c.images[0].lifecycle == released && c.images[0].started > c.images[0].ended && c.listed == 0
+	}}
 	deletedImageFreesSlot = expectedState{Name: "an image is gone, and its slot free", IsReached: func(c *clusterState) bool {
 		return c.images[0].lifecycle == gone && c.images[0].started > 0 && c.listed == 0
 	}}
@@ -50,24 +53,26 @@ var (
 // ledger. Each scenario is small; together they have every fault.
 func TestSlotProtocolIsSafe(t *testing.T) {
 	for name, s := range map[string]scenario{
-		"three attempts":                       {images: 1, attempts: 3, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds, retriesExhausted}},
-		"two images, two attempts":             {images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds, retriesExhausted}},
-		"three images":                         {images: 3, attempts: 1, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds}},
-		"budget lowered":                       {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1}, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
-		"three images, budget lowered":         {images: 3, attempts: 1, writers: 1, budgets: []uint8{2, 1}, expected: []expectedState{runsOverLoweredBudget}},
-		"budget 1, 2, 1, 0":                    {images: 2, attempts: 2, writers: 1, budgets: []uint8{1, 2, 1, 0}, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
-		"long: windows":                        {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 0, 1}, byClock: true, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
-		"windows and retries":                  {images: 2, attempts: 2, writers: 1, budgets: []uint8{0, 2, 0, 1}, byClock: true, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
-		"a source group":                       {images: 3, attempts: 1, writers: 1, budgets: []uint8{2, 3, 1}, groupLimit: 1, expected: []expectedState{ungroupedImageRuns, everyImageSucceeds}},
-		"images deleted":                       {images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, expected: []expectedState{deletedImageFreesSlot}},
-		"image deleted between attempts":       {images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, expected: []expectedState{deletedImageFreesSlot, retriesExhausted}},
-		"long: a source group, two writers":    {images: 3, attempts: 1, writers: 2, budgets: []uint8{2}, groupLimit: 1, skipDeadlockSearch: true, expected: []expectedState{ungroupedImageRuns}},
-		"long: budget 1, 2, 1":                 {images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1}},
-		"long: budget 2, 1, 0":                 {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1, 0}},
-		"long: budget 1, 2, 1, 0":              {images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1, 0}, skipDeadlockSearch: true},
-		"long: budget 2 and two attempts":      {images: 2, attempts: 2, writers: 2, budgets: []uint8{2}, skipDeadlockSearch: true},
-		"long: attempts and deletions":         {images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, skipDeadlockSearch: true},
-		"long: three images with two attempts": {images: 3, attempts: 2, writers: 2, budgets: []uint8{1}},
+		"three attempts":                        {images: 1, attempts: 3, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds, retriesExhausted}},
+		"two images, two attempts":              {images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds, retriesExhausted}},
+		"three images":                          {images: 3, attempts: 1, writers: 2, budgets: []uint8{1}, expected: []expectedState{everyImageSucceeds}},
+		"budget lowered":                        {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1}, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
+		"three images, budget lowered":          {images: 3, attempts: 1, writers: 1, budgets: []uint8{2, 1}, expected: []expectedState{runsOverLoweredBudget}},
+		"budget 1, 2, 1, 0":                     {images: 2, attempts: 2, writers: 1, budgets: []uint8{1, 2, 1, 0}, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
+		"long: windows":                         {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 0, 1}, byClock: true, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
+		"windows and retries":                   {images: 2, attempts: 2, writers: 1, budgets: []uint8{0, 2, 0, 1}, byClock: true, expected: []expectedState{twoImportsRun, runsOverLoweredBudget}},
+		"a source group":                        {images: 3, attempts: 1, writers: 1, budgets: []uint8{2, 3, 1}, groupLimit: 1, expected: []expectedState{ungroupedImageRuns, everyImageSucceeds}},
+		"images deleted":                        {images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, expected: []expectedState{deletedImageFreesSlot}},
+		"image deleted between attempts":        {images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, expected: []expectedState{deletedImageFreesSlot, retriesExhausted}},
+		"another finalizer stays":               {images: 2, attempts: 1, writers: 2, budgets: []uint8{1}, imagesDeleted: true, foreignFinalizers: true, expected: []expectedState{releasedImageFreesSlot}},
+		"another finalizer stays, two attempts": {images: 1, attempts: 2, writers: 2, budgets: []uint8{1}, imagesDeleted: true, foreignFinalizers: true, finalizersRemoved: true, expected: []expectedState{releasedImageFreesSlot, deletedImageFreesSlot}},
+		"long: a source group, two writers":     {images: 3, attempts: 1, writers: 2, budgets: []uint8{2}, groupLimit: 1, skipDeadlockSearch: true, expected: []expectedState{ungroupedImageRuns}},
+		"long: budget 1, 2, 1":                  {images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1}},
+		"long: budget 2, 1, 0":                  {images: 2, attempts: 1, writers: 2, budgets: []uint8{2, 1, 0}},
+		"long: budget 1, 2, 1, 0":               {images: 2, attempts: 1, writers: 2, budgets: []uint8{1, 2, 1, 0}, skipDeadlockSearch: true},
+		"long: budget 2 and two attempts":       {images: 2, attempts: 2, writers: 2, budgets: []uint8{2}, skipDeadlockSearch: true},
+		"long: attempts and deletions":          {images: 2, attempts: 2, writers: 2, budgets: []uint8{1}, imagesDeleted: true, finalizersRemoved: true, skipDeadlockSearch: true},
+		"long: three images with two attempts":  {images: 3, attempts: 2, writers: 2, budgets: []uint8{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "long: ") {
@@ -173,6 +178,7 @@ func TestPlantedBugs(t *testing.T) {
 		"a successful slot is freed by cached storage":         {with(twoImages, volumeDeleted), storageFromCache, "S1"},
 		"a slot without its DataVolume is left":                {oneImage, neverRollsForward, modelcheck.Deadlock},
 		"the DataVolume of an ended slot is not deleted":       {oneImage, neverRemoves, modelcheck.Deadlock},
+		"the slot of an image without finalizer is kept":       {with(oneImage, func(s *scenario) { s.imagesDeleted, s.foreignFinalizers = true, true }), waitsForReleased, modelcheck.Deadlock},
 		// Success is read, a person deletes the DataVolume, a paused writer creates it
 		// again, the slot is freed.
 		"a successful slot is freed without the ended mark": {with(twoImages, volumeDeleted), freesUnmarkedSuccess, "S1"},

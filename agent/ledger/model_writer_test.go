@@ -53,7 +53,7 @@ func (s *scenario) readImage(c *clusterState, wr *writer, id int) {
 	im, attempt := c.images[s.imageIndex(id)], s.attemptNumber(id)
 	outcome := im.outcomeOf(attempt)
 	switch {
-	case im.lifecycle == gone || outcome == failed:
+	case im.lifecycle == gone || im.lifecycle == released && !s.hasBug(waitsForReleased) || outcome == failed:
 		wr.facts[id] = endedWithObjects // enough to mark it as ended
 		if contains(wr.ended, id) || s.hasBug(freesWithoutEndedMark) {
 			wr.facts[id] = imageEnded

@@ -64,7 +64,7 @@ func (r *Reconciler) imageEventHandler() handler.EventHandler {
 				r.forgetImage(before, q)
 			}
 			updateQueue(after, q)
-			if outcomesFingerprint(before) != outcomesFingerprint(after) {
+			if outcomesFingerprint(before) != outcomesFingerprint(after) || image.IsReleased(before) != image.IsReleased(after) {
 				r.EnqueueLedger()
 			}
 			enqueue(e.ObjectNew, q)

@@ -5,8 +5,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/agent/ledger"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -75,4 +79,20 @@ func TestVMIsMappedToAllItsImages(t *testing.T) {
 		names = append(names, request.String())
 	}
 	assert.Equal(t, []string{"ns/root", "farm/tools", "ns/former", "farm/kept"}, names)
+}
+
+// TestReleasedImageRequeuesLedger: the ledger ends the attempt of an image that no agent reconciles.
+func TestReleasedImageRequeuesLedger(t *testing.T) {
+	triggers := 0
+	r := &Reconciler{Queue: ledger.NewQueue(), EnqueueLedger: func() { triggers++ }}
+	r.arrivals = arrivalTracker{queue: r.Queue, byUID: map[types.UID]arrivalRecord{}}
+	requests := priorityqueue.New[reconcile.Request]("test")
+	defer requests.ShutDown()
+	before := apitest.Image("ns/a").WithFinalizer().WithStatus(v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseDeleting}).Deleted(apitest.Epoch).Obj()
+	after := before.DeepCopy()
+	after.Finalizers = []string{"example.com/hold"}
+	r.imageEventHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: before}, requests)
+	assert.Zero(t, triggers)
+	r.imageEventHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, requests)
+	assert.Equal(t, 1, triggers)
 }

@@ -120,6 +120,9 @@ func (r *Reconciler) needsLiveRead(ctx context.Context, slot v1alpha1.Slot, foun
 		found.facts[key] = ledger.SlotFacts{Outcome: outcome, Started: started}
 		return false, nil
 	}
+	if image.IsReleased(img) {
+		return true, nil // counts as gone, once it is read live
+	}
 	err = r.Get(ctx, types.NamespacedName{Namespace: slot.Image.Namespace, Name: slot.DataVolume}, &cdiv1.DataVolume{})
 	if err == nil {
 		delete(r.createdAt, key)

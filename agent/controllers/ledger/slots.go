@@ -201,7 +201,8 @@ func (r *Reconciler) listAttemptLive(ctx context.Context, slot v1alpha1.Slot) (i
 	return lists, nil
 }
 
-// readImageLive reads an image live; nil where there is none with that UID.
+// readImageLive reads an image live; nil where there is none with that UID, or where it is released: nothing
+// else ends its attempts.
 func (r *Reconciler) readImageLive(ctx context.Context, key v1alpha1.ImageKey) (*v1alpha1.VMDiskImage, error) {
 	// The annotation of a foreign DataVolume may hold anything.
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
@@ -209,7 +210,7 @@ func (r *Reconciler) readImageLive(ctx context.Context, key v1alpha1.ImageKey) (
 	}
 	img := &v1alpha1.VMDiskImage{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, img)
-	if apierrors.IsNotFound(err) || (err == nil && img.UID != key.UID) {
+	if apierrors.IsNotFound(err) || (err == nil && (img.UID != key.UID || image.IsReleased(img))) {
 		return nil, nil
 	}
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	entryBytes = 64
 )
 
-// boundContent cuts texts and lists of an object, a pointer to a struct, so that each part of it takes about
-// maxContentBytes at most. What is beyond is missing or empty.
+// boundContent cuts texts and lists of an object, a pointer to a struct, in their place, so that each part of it
+// takes about maxContentBytes at most. What is beyond is missing or empty.
 func boundContent(object any) {
 	b := contentBudget{left: maxContentBytes}
 	b.bound(reflect.ValueOf(object))
@@ -29,10 +29,11 @@ func boundContent(object any) {
 
 type contentBudget struct{ left int }
 
-// Annotations, which anybody writes, use up nothing of an object's owners or content.
+// Annotations, which anybody writes, use up nothing of an object's owners, finalizers or content.
 var (
-	metadataType = reflect.TypeFor[metav1.ObjectMeta]()
-	ownersType   = reflect.TypeFor[[]metav1.OwnerReference]()
+	metadataType       = reflect.TypeFor[metav1.ObjectMeta]()
+	ownersType         = reflect.TypeFor[[]metav1.OwnerReference]()
+	finalizersField, _ = metadataType.FieldByName("Finalizers")
 )
 
 func (b *contentBudget) bound(v reflect.Value) {
@@ -51,8 +52,12 @@ func (b *contentBudget) bound(v reflect.Value) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
+			budget := b
+			if v.Type() == metadataType && i == finalizersField.Index[0] {
+				budget = &contentBudget{left: maxContentBytes}
+			}
 			if field := v.Field(i); field.CanSet() {
-				b.bound(field)
+				budget.bound(field)
 			}
 		}
 	case reflect.Slice:

@@ -30,7 +30,8 @@ const (
 )
 
 // MaxFinalizers bounds the finalizers of an object in a cache, beside those that decisions read. Invariant: a
-// list of that length may be cut, and is never written.
+// list of that length may be cut, and is never written; fewer, of names that objects can have, are within
+// maxContentBytes.
 const MaxFinalizers = 16
 
 var readFinalizers = []string{v1alpha1.FinalizerImage, metav1.FinalizerDeleteDependents}
@@ -100,9 +101,7 @@ func Trim(obj any) (any, error) {
 		boundContent(o)
 	case *v1alpha1.VMDiskImage: // the CRD bounds the rest
 		trimMetadata(o, v1alpha1.AnnotationIgnoreOrphanedDisks)
-		finalizers := o.Finalizers // of which ours must not be missing
 		boundContent(&o.ObjectMeta)
-		o.Finalizers = finalizers
 	case *v1alpha1.VirtualMachine:
 		trimMetadata(o)
 		boundContent(&o.ObjectMeta)

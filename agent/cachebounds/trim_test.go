@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/agent/importcause"
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -143,6 +144,7 @@ func TestAnnotationsUseUpNothingElse(t *testing.T) {
 			APIVersion: strings.Repeat("g", 253) + "/" + strings.Repeat("v", 63), Kind: strings.Repeat("K", 63), Name: strings.Repeat("n", 253), UID: types.UID(fmt.Sprintf("%036d", i)),
 		})
 	}
+	finalizers := []string{"example.com/hold", v1alpha1.FinalizerImage, metav1.FinalizerDeleteDependents}
 	source := cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "images", Name: "golden-r"}}
 	for _, o := range []client.Object{
 		&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{Source: source.DeepCopy()}}, &v1alpha1.VMDiskImage{}, &v1alpha1.VirtualMachine{},
@@ -151,13 +153,29 @@ func TestAnnotationsUseUpNothingElse(t *testing.T) {
 		t.Run(fmt.Sprintf("%T", o), func(t *testing.T) {
 			o.SetAnnotations(maps.Clone(annotations))
 			o.SetOwnerReferences(slices.Clone(owners))
+			o.SetFinalizers(slices.Clone(finalizers))
 			_, err := Trim(o)
 			require.NoError(t, err)
 			assert.Equal(t, owners, o.GetOwnerReferences())
+			assert.Equal(t, finalizers, o.GetFinalizers())
 			if dv, isDataVolume := o.(*cdiv1.DataVolume); isDataVolume {
 				assert.Equal(t, source, *dv.Spec.Source)
 			}
 		})
+	}
+}
+
+// TestAnnotationsOfAnySizeCutNoFinalizer: an annotation that leaves a few bytes for them cut the text of the
+// agent's, so that the image counted as one without it, and the next patch stored the text that was left.
+func TestAnnotationsOfAnySizeCutNoFinalizer(t *testing.T) {
+	finalizers := []string{"example.com/hold", v1alpha1.FinalizerImage}
+	for size := maxListedNames - 600; size <= maxListedNames; size++ {
+		img := apitest.Image("ns/a").Obj()
+		img.Finalizers = slices.Clone(finalizers)
+		img.Annotations = map[string]string{v1alpha1.AnnotationIgnoreOrphanedDisks: strings.Repeat("x", size)}
+		_, err := Trim(img)
+		require.NoError(t, err)
+		require.Equal(t, finalizers, img.Finalizers, "with %d bytes", size)
 	}
 }
 

@@ -63,13 +63,10 @@ func (d *diskDecider) reportMadeDisk() bool {
 	case d.losesClaim():
 		d.reportClaimDeletion()
 	case d.checkClaim():
-	case d.isComplete():
+	case d.hasDisk():
 		d.requested = true
 		d.volume = d.completeVolume()
 		d.recordClaim()
-	case d.isRootElsewhere():
-		d.requested = true
-		d.volume = d.completeVolume()
 	case !d.CDIServed && !d.deployIgnored() && !d.isRemoved(): // a disk that cannot be read is not lost
 		d.setBlocker(failedState(v1alpha1.ReasonCDIMissing, "the cluster does not serve CDI's DataVolume: install CDI; the agent detects it"))
 	case d.holdsData():

@@ -27,7 +27,7 @@ func (d *diskDecider) evaluateImage() {
 		d.handleMissingImage(name)
 	case isBeingDeleted(img):
 		d.imageState = provisioningState(v1alpha1.ReasonImageDeleting, fmt.Sprintf("VMDiskImage %s is being deleted; this machine continues once it is recreated%s", name, d.recreationHint()))
-	case d.cloneMismatch(img) != "" && !d.isComplete():
+	case d.cloneMismatch(img) != "" && !d.hasDisk():
 		d.imageState = failedState(v1alpha1.ReasonArchitectureMismatch, d.cloneMismatch(img))
 	case img.Status.Serving != nil:
 		d.imageState = machineState{v1alpha1.MachineReady, v1alpha1.ReasonReady, fmt.Sprintf("VMDiskImage %s is ready", name)}
@@ -47,7 +47,7 @@ func (d *diskDecider) reportImage() {
 		return
 	}
 	d.status.Image = &v1alpha1.MachineImage{Phase: img.Status.Phase, Reason: img.Status.Reason}
-	if !d.isComplete() { // otherwise each step of an import would write every machine
+	if !d.hasDisk() { // otherwise each step of an import would write every machine
 		d.status.Image.Progress, d.status.Image.QueuePosition = v1alpha1.SanitizeText(img.Status.Progress, maxStateBytes), img.Status.QueuePosition
 	}
 }
@@ -62,7 +62,7 @@ func (d *diskDecider) prefix() string {
 
 func (d *diskDecider) handleMissingImage(name types.NamespacedName) {
 	switch {
-	case d.isComplete() && !d.deployIgnored(): // otherwise whole clusters would download images that no machine needs
+	case d.hasDisk() && !d.deployIgnored(): // otherwise whole clusters would download images that no machine needs
 		d.imageState = provisioningState(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist; the machine has %s and does not need it", name, d.ownTitle()))
 	case !d.isRoot():
 		d.imageState = d.missingDependency(v1alpha1.ReasonImageMissing, fmt.Sprintf("VMDiskImage %s does not exist: create it, or correct spec.disks", name))

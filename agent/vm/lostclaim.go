@@ -67,10 +67,10 @@ func (d *diskDecider) isReplacedElsewhere() bool {
 	return claim != "" && claim != d.objectName
 }
 
-// isRootElsewhere reports whether a claim of another name is the root disk of this machine: its pin stays,
-// and no other is cloned, whatever becomes of the DataVolume.
-func (d *diskDecider) isRootElsewhere() bool {
-	return d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM)
+// hasDisk reports whether the machine has the disk and needs no image for it: it is complete, or a claim of
+// another name is the root disk of this machine, whatever becomes of the DataVolume.
+func (d *diskDecider) hasDisk() bool {
+	return d.isComplete() || (d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM))
 }
 
 // isRestoredInPlace reports whether KubeVirt has restored a snapshot into this claim, which has the disk's

@@ -11,10 +11,10 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// pinImage chooses what the disk is cloned from. Once the disk is cloned the pin
+// pinImage chooses what the disk is cloned from. Once the machine has the disk the pin
 // stays: another image, revision or snapshot is for a new disk only.
 func (d *diskDecider) pinImage() {
-	if d.isComplete() || d.isRootElsewhere() {
+	if d.hasDisk() {
 		d.pinFromDisk()
 		return
 	}

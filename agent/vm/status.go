@@ -109,7 +109,7 @@ func (d *decider) reportImageAcquired() {
 		switch {
 		case d.root().foreignSourceNote != "":
 			message = fmt.Sprintf("VMDiskImage %s/%s, revision %s, is held, but the root disk was cloned from another source", p.Namespace, p.Name, p.Revision)
-		case d.Pinned == nil && d.root().isComplete():
+		case d.Pinned == nil && d.root().hasDisk():
 			message += "; that image no longer exists, and the machine does not need it"
 		}
 	} else if acquired {

@@ -199,6 +199,36 @@ func TestPinOfMigratedRootDiskStays(t *testing.T) {
 	}
 }
 
+// TestImageIsNotCreatedForRootDiskElsewhere: the machine needs none, and a download costs a slot and egress.
+func TestImageIsNotCreatedForRootDiskElsewhere(t *testing.T) {
+	newMigrated := func(t *testing.T) *world {
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		w.VM.Spec.VMDiskImageTemplate = goldenImage(1).Spec.DeepCopy()
+		w.migrateVolume("root", "fast")
+		w.reconcile()
+		w.DataVolume, w.Claim, w.sourceExists = nil, nil, false
+		return w
+	}
+	t.Run("the image is gone", func(t *testing.T) {
+		w := newMigrated(t)
+		w.Image = nil
+		w.refreshPinned()
+		for range 3 {
+			require.Nil(t, w.reconcile().CreateImage)
+			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionImageAcquired), "that image no longer exists, and the machine does not need it")
+		}
+	})
+	t.Run("it is imported anew for others", func(t *testing.T) {
+		w := newMigrated(t)
+		w.Image = goldenImage(1)
+		w.Image.UID, w.Image.Status = "uid-of-another", v1alpha1.VMDiskImageStatus{Phase: v1alpha1.PhaseSyncing, Progress: "20%"}
+		w.refreshPinned()
+		w.reconcile()
+		assert.Empty(t, w.VM.Status.Image.Progress, "each step would write every machine")
+	})
+}
+
 // TestVolumeOfOverlayFollowsIt: its author migrates it there.
 func TestVolumeOfOverlayFollowsIt(t *testing.T) {
 	overlay := func(dataVolume string) string {

@@ -4,9 +4,29 @@ import (
 	"cmp"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
+
+// buildKubeVirtVM sets desiredVM. Where no pin says what the root disk was cloned from, as after a lost
+// status, a KubeVirt VirtualMachine keeps the architecture that it was applied with: without the field
+// KubeVirt would put another in its place, and the guest would not start.
+func (d *decider) buildKubeVirtVM() {
+	machine, live := d.withArchitecture(), d.KubeVirtVM
+	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(machine, d.guestConfig)
+	if d.specError != nil || live == nil || !d.ownsObject(live) || d.VM.Status.Pinned != nil || kubevirt.RequestedArchitecture(machine) != "" {
+		return
+	}
+	architecture, _, _ := unstructured.NestedString(live.Object, "spec", "template", "spec", "architecture")
+	if architecture == "" || !d.annotationDiffers(d.desiredVM, v1alpha1.AnnotationAppliedSpec) {
+		return // it was applied without one
+	}
+	machine = machine.DeepCopy()
+	machine.Spec.Architecture = v1alpha1.Architecture(architecture)
+	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(machine, d.guestConfig)
+}
 
 // withArchitecture returns the machine with the architecture that it is started with: its own,
 // or that of what its root disk was cloned from. An image that says one later, or that is gone,

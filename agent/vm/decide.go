@@ -82,7 +82,7 @@ func (d *decider) renderGuestAndMachine() {
 	if d.specError != nil {
 		return
 	}
-	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(d.withArchitecture(), d.guestConfig)
+	d.buildKubeVirtVM()
 }
 
 // reportInputErrors comes before all other blockers: these errors need a person.

@@ -114,6 +114,8 @@ func (d *decider) reportImageAcquired() {
 		}
 	} else if acquired {
 		reason = v1alpha1.ReasonAcquired
+	} else if p == nil && d.Image != nil && d.root().hasDisk() {
+		message = "the machine has its root disk, whose source is unknown, and does not need an image"
 	}
 	for _, disk := range d.wantedDisks()[1:] {
 		if acquired && !d.deployIgnored() && !disk.isAcquired() {
@@ -136,6 +138,8 @@ func (d *decider) reportRootDiskReady() {
 	switch {
 	case d.root().lostMessage != "":
 		d.setCondition(v1alpha1.ConditionRootDiskReady, false, string(v1alpha1.ReasonRootDiskFailed), d.root().lostMessage)
+	case disk != nil && disk.Ready && d.root().isReplacedElsewhere():
+		d.setCondition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, "the root disk is PersistentVolumeClaim "+d.root().replacingClaim())
 	case disk != nil && disk.Ready:
 		d.setCondition(v1alpha1.ConditionRootDiskReady, true, v1alpha1.ReasonCloned, fmt.Sprintf("DataVolume %s has %s", disk.DataVolume, disk.Size.String()))
 	case d.root().late:
@@ -257,7 +261,7 @@ func (d *diskDecider) adjustments() (sentences []string) {
 	case p != nil && d.imageName != (types.NamespacedName{Namespace: p.Namespace, Name: p.Name}):
 		sentences = append(sentences, fmt.Sprintf("%s was cloned from VMDiskImage %s/%s and stays: VMDiskImage %s is for a new disk (%s)", d.title, p.Namespace, p.Name, d.imageName, d.replacementAdvice()))
 	}
-	if ready && requested != nil && d.volume.Size.Cmp(*requested) < 0 {
+	if ready && requested != nil && !d.isReplacedElsewhere() && d.volume.Size.Cmp(*requested) < 0 {
 		sentences = append(sentences, fmt.Sprintf("%s has %s and is not grown to %s: expand PersistentVolumeClaim %s where its StorageClass allows that", d.title, d.volume.Size.String(), field, d.volume.DataVolume))
 	}
 	return sentences

@@ -71,7 +71,7 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured, vm *v1alpha1
 }
 
 // preserveReplacedDisks keeps the claims that KubeVirt put in the place of DataVolumes, and the record of
-// those that it migrated to. A volume that the overlay names is migrated by the overlay.
+// those that it migrated to. A volume whose disk the overlay names is migrated by the overlay, there and back.
 func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
 	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
 	liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
@@ -80,7 +80,7 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 		dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
 		name := itemName(item)
 		claim, isMigration := ReplacingClaim(live, name, dataVolume)
-		if dataVolume == "" || claim == "" || (isMigration && dataVolume != diskName(vm, name)) {
+		if dataVolume == "" || claim == "" || (isMigration && (dataVolume != diskName(vm, name) || OverlayDisk(vm, name) != "")) {
 			continue
 		}
 		desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
@@ -106,7 +106,8 @@ func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualM
 }
 
 // migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
-// machine's disks. A recorded one stays when spec.disks no longer has the disk.
+// machine's disks. A recorded one stays when spec.disks no longer has the disk, and one by the
+// overlay when that no longer names the volume: the guest has written to it.
 func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (records []string) {
 	recorded := recordedMigrations(live)
 	volumes, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
@@ -185,13 +186,10 @@ func indexOfItem(list []any, name string) int {
 // or not: the guest writes to no other. Only a volume that names the DataVolume again returns to it. So a
 // migration is recorded before anything else is done, whatever is held back: see UnrecordedMigrations.
 func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) (claim string, isMigration bool) {
-	source := findVolume(live, volume)
-	claim, _, _ = unstructured.NestedString(source, "persistentVolumeClaim", "claimName")
-	if claim != "" && live.GetAnnotations()[restoreAnnotation] != "" {
+	source := findVolume(live.Object, volume)
+	claim = volumeClaim(source)
+	if _, isClaim := source["persistentVolumeClaim"]; isClaim && claim != "" && live.GetAnnotations()[restoreAnnotation] != "" {
 		return claim, false
-	}
-	if claim == "" {
-		claim, _, _ = unstructured.NestedString(source, "dataVolume", "name")
 	}
 	if claim == "" || claim == dataVolume {
 		return "", false
@@ -212,13 +210,22 @@ func IsOfSameRestore(claim, live metav1.Object) bool {
 
 // UsesDataVolume reports whether a KubeVirt VirtualMachine has a volume that is a DataVolume.
 func UsesDataVolume(live *unstructured.Unstructured, volume, dataVolume string) bool {
-	name, _, _ := unstructured.NestedString(findVolume(live, volume), "dataVolume", "name")
+	name, _, _ := unstructured.NestedString(findVolume(live.Object, volume), "dataVolume", "name")
 	return name == dataVolume
 }
 
+// volumeClaim returns the claim of a volume, also where it names the DataVolume; empty for none.
+func volumeClaim(volume map[string]any) string {
+	if claim, _, _ := unstructured.NestedString(volume, "persistentVolumeClaim", "claimName"); claim != "" {
+		return claim
+	}
+	dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
+	return dataVolume
+}
+
 // findVolume returns nil for none.
-func findVolume(live *unstructured.Unstructured, name string) map[string]any {
-	list, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+func findVolume(content map[string]any, name string) map[string]any {
+	list, _, _ := unstructured.NestedSlice(content, volumesPath...)
 	i := indexOfItem(list, name)
 	if i < 0 {
 		return nil

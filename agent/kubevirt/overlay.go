@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // forbiddenOverlayKeys have a field of their own in the VirtualMachine, or would give the
@@ -57,6 +59,12 @@ func applyOverlay(content, overlay map[string]any) (map[string]any, error) {
 		return nil, err
 	}
 	return toUnstructuredContent(typed)
+}
+
+// OverlayDisk returns the DataVolume or claim that the overlay of a machine names for a volume; empty for none.
+func OverlayDisk(vm *v1alpha1.VirtualMachine, volume string) string {
+	overlay, _ := decodeOverlay(vm) // an invalid one names none
+	return volumeClaim(findVolume(map[string]any{"spec": overlay}, volume))
 }
 
 // checkVolumes refuses volumes that give the guest more than its author has: a token of a

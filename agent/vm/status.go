@@ -309,8 +309,12 @@ func (d *decider) unappliedChanges() (sentences []string) {
 	for _, disk := range d.wantedDisks() {
 		switch claim, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, disk.volumeName(), disk.objectName); {
 		case isMigration:
-			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, have volume %s of the KubeVirt VirtualMachine name DataVolume %s again with spec.updateVolumesStrategy Migration)",
-				disk.title, claim, disk.volumeName(), disk.objectName))
+			place, strategy := "the KubeVirt VirtualMachine", "spec.updateVolumesStrategy"
+			if kubevirt.OverlayDisk(d.VM, disk.volumeName()) != "" { // it would overrule the other
+				place, strategy = "spec.overlay", "updateVolumesStrategy"
+			}
+			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, have volume %s of %s name DataVolume %s again with %s Migration)",
+				disk.title, claim, disk.volumeName(), place, disk.objectName, strategy))
 		case claim != "":
 			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
 				disk.title, claim, disk.objectName))

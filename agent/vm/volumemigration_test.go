@@ -228,16 +228,3 @@ func TestImageIsNotCreatedForRootDiskElsewhere(t *testing.T) {
 		assert.Empty(t, w.VM.Status.Image.Progress, "each step would write every machine")
 	})
 }
-
-// TestVolumeOfOverlayFollowsIt: its author migrates it there.
-func TestVolumeOfOverlayFollowsIt(t *testing.T) {
-	overlay := func(dataVolume string) string {
-		return `{"updateVolumesStrategy":"Migration","template":{"spec":{"domain":{"devices":{"disks":[{"name":"data","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"data","dataVolume":{"name":"` + dataVolume + `"}}]}}}`
-	}
-	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm").WithOverlay(overlay("slow")))
-	require.Equal(t, "slow", w.volumeSource("data"))
-	w.VM.Spec.Overlay.Raw = []byte(overlay("fast"))
-	w.setKubeVirtStatus("Stopped", nil)
-	require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
-	assert.Equal(t, "fast", w.volumeSource("data"))
-}

@@ -4,10 +4,12 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -78,8 +80,8 @@ type evaluation struct {
 	// standing are errors of members that the policy in force has as well.
 	standing []apipolicy.KeyError
 	missing  bool
-	// unstored is why a valid policy cannot be stored, and so is none; empty for nothing.
-	unstored string
+	// unstored is why a valid policy cannot be stored, and so is none; nil for nothing.
+	unstored error
 }
 
 // objectVersion is a version of the ConfigMap; empty if there is none.
@@ -129,10 +131,10 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context, request ctrl.Request) 
 	case storeErr != nil && ctx.Err() != nil, r.conflicts.IsPreempted(request, storeErr):
 		return storeErr // this process ends, or another read may solve it
 	case storeErr != nil && next.data != nil && (stored.Name == "" || !maps.Equal(next.data, stored.Data)):
-		next = evaluation{version: next.version, unstored: storeErr.Error()}
+		next = evaluation{version: next.version, unstored: storeErr}
 	}
 	// Without a stored policy, that of the ConfigMap may be the one that members have.
-	state := State{Known: last != nil || next.unstored == "", Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
+	state := State{Known: last != nil || next.unstored == nil, Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
 	if state.Policy == nil {
 		state.Refused, state.Policy = true, last
 		state.Message += describeFallback(state.Policy)
@@ -176,9 +178,26 @@ func (r *Reconciler) listMembers(ctx context.Context) ([]policy.Member, error) {
 	return members, nil
 }
 
-// hasErrorsOf ignores why a policy cannot be stored: that may be another text each time.
 func (e evaluation) hasErrorsOf(other evaluation) bool {
-	return (e.unstored == "") == (other.unstored == "") && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
+	return storeCause(e.unstored) == storeCause(other.unstored) && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
+}
+
+// storeCause returns what stays the same of the errors of one cause: their texts may have another port or count
+// each time, and every new cause has all members planned. It is empty for no error.
+func storeCause(err error) string {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return ""
+	case !errors.As(err, &answer):
+		return "no answer"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, err.Error())
 }
 
 // evaluate parses a ConfigMap and validates it for every member. An error that the policy in force has too,
@@ -254,8 +273,8 @@ func (r *Reconciler) describe(next evaluation) string {
 	switch {
 	case next.missing:
 		return fmt.Sprintf("ConfigMap %s does not exist: create it; without keys the defaults apply.", r.PolicyKey)
-	case next.unstored != "":
-		return fmt.Sprintf("ConfigMap %s is not used before the hub can store it, which it retries: %s.", r.PolicyKey, v1alpha1.SanitizeText(next.unstored, maxStoreErrorBytes))
+	case next.unstored != nil:
+		return fmt.Sprintf("ConfigMap %s is not used before the hub can store it, which it retries: %s.", r.PolicyKey, v1alpha1.SanitizeText(next.unstored.Error(), maxStoreErrorBytes))
 	case len(next.errs) > 0:
 		return fmt.Sprintf("ConfigMap %s is not used: %s.", r.PolicyKey, policy.FormatErrors(next.errs))
 	case len(next.standing) > 0:
@@ -287,8 +306,8 @@ func (r *Reconciler) recordChange(ctx context.Context, cm *corev1.ConfigMap, nex
 		return
 	}
 	switch {
-	case next.unstored != "":
-		log.FromContext(ctx).Info("Failed to store the fleet's policy; keeping the last valid policy and retrying", "error", next.unstored)
+	case next.unstored != nil:
+		log.FromContext(ctx).Info("Failed to store the fleet's policy; keeping the last valid policy and retrying", "error", next.unstored.Error())
 		r.Events.Eventf(cm, nil, corev1.EventTypeWarning, "PolicyNotStored", "ReadPolicy", "%s", state.Message)
 	case len(next.errs) > 0:
 		log.FromContext(ctx).Info("Rejected the fleet's policy ConfigMap; keeping the last valid policy", "error", state.Message)

@@ -214,10 +214,22 @@ func TestPolicyThatCannotBeStored(t *testing.T) {
 	}
 	for port := range 3 {
 		refusal = fmt.Errorf("read tcp 10.1.2.3:%d->10.96.0.1:443: connection reset by peer", 40000+port)
-		reconcile()
+		state, _ = reconcile()
+		assert.Contains(t, state.Message, "connection reset by peer")
 	}
-	require.Empty(t, recorder.Events, "an error whose text differs each time is the same")
+	require.Len(t, recorder.Events, 1, "an error whose text differs each time is the same")
+	assert.Contains(t, <-recorder.Events, "connection reset by peer")
+	for used := range 3 {
+		refusal = apierrors.NewForbidden(corev1.Resource("configmaps"), InForceConfigMap, fmt.Errorf("exceeded quota: used %d", 20+used))
+		state, _ = reconcile()
+		assert.Contains(t, state.Message, "exceeded quota")
+	}
+	require.Len(t, recorder.Events, 1)
+	assert.Contains(t, <-recorder.Events, "exceeded quota")
 	refusal = down
+	state, _ = reconcile()
+	assert.Contains(t, state.Message, "failed calling webhook")
+	assert.Contains(t, <-recorder.Events, "failed calling webhook")
 	edit(func(cm *corev1.ConfigMap) { cm.Data["concurrency"] = "four" })
 	state, concurrency = reconcile()
 	assert.Contains(t, state.Message, `concurrency: "four" is not a whole number`, "that it is refused cannot be stored either")

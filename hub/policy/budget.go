@@ -175,7 +175,11 @@ func parseBudget(data map[string]string) (b *Budget, errs []apipolicy.KeyError) 
 	return &read, nil
 }
 
-// DescribeIneffective returns what keys of the policy have no effect, or let no import end well, and why.
+// maxIneffective is how many notes DescribeIneffective returns: each of thousands of overrides may have some.
+const maxIneffective = 20
+
+// DescribeIneffective returns what keys of the policy have no effect, or let no import end well, and why. Of
+// more than maxIneffective notes, the last one counts the others.
 func (p *Policy) DescribeIneffective() (notes []string) {
 	isSet := func(key string) bool {
 		_, set := p.written[key]
@@ -195,6 +199,9 @@ func (p *Policy) DescribeIneffective() (notes []string) {
 		if o.values[apipolicy.KeyAttemptTimeout] != "" || o.values[apipolicy.KeyStallTimeout] != "" {
 			notes = append(notes, p.describeTimeouts(fmt.Sprintf("%s[%d]: ", KeyOverrides, i), o.values)...)
 		}
+	}
+	if more := len(notes) - maxIneffective; more > 0 {
+		notes = append(notes[:maxIneffective], fmt.Sprintf("and %d more", more))
 	}
 	return notes
 }

@@ -193,6 +193,17 @@ func TestKeysWithoutEffect(t *testing.T) {
 	}
 }
 
+// Any number of overrides may have such a timeout, and what is said of them is stored and sent as a whole.
+func TestKeysWithoutEffectAreBounded(t *testing.T) {
+	var overrides strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&overrides, "- {cluster: c-%d, attemptTimeout: 1s}\n", i)
+	}
+	notes := mustParse(t, data{"overrides": overrides.String()}).DescribeIneffective()
+	require.Len(t, notes, 21)
+	assert.Equal(t, []string{"overrides[19]: attemptTimeout, 1s, ends most imports before they are done", "and 10 more"}, notes[19:])
+}
+
 func withoutConcurrency(data map[string]string) map[string]string {
 	data["concurrency"] = apipolicy.Default().ToData()["concurrency"]
 	return data

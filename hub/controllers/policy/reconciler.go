@@ -40,6 +40,9 @@ const InForceConfigMap = "ot-hub-policy-in-force"
 // maxStoreErrorBytes bounds what is quoted of an answer of the API server.
 const maxStoreErrorBytes = 300
 
+// maxAnswerBytes bounds the answer to a preview: all annotations of an object are at most 256 KiB.
+const maxAnswerBytes = 64 << 10
+
 // AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is not
 // in force; it is absent while it is.
 const AnnotationRefused = "pelotech.ot/refused"
@@ -346,6 +349,7 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 	if len(next.unknown) > 0 {
 		answer += "\nunknown keys: " + strings.Join(next.unknown, ", ")
 	}
+	answer = v1alpha1.Truncate(answer, maxAnswerBytes)
 	if cm.Annotations[v1alpha1.AnnotationPreview] == answer {
 		return nil
 	}

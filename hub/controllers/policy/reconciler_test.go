@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -132,6 +133,37 @@ func TestRefusedPolicyIsSaid(t *testing.T) {
 	state := reconcile()
 	assert.True(t, state.Refused)
 	assert.Contains(t, state.Message, "does not exist: create it")
+}
+
+// An answer that is larger than what annotations may be would be refused each time.
+func TestPreviewIsBounded(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, data := range map[string]map[string]string{
+		"unknown keys": func() map[string]string {
+			data := map[string]string{}
+			for i := range 3000 {
+				data[fmt.Sprintf("%s%d", strings.Repeat("k", 90), i)] = ""
+			}
+			return data
+		}(),
+		"overrides with short timeouts": {"overrides": strings.Repeat("- {selector: {matchLabels: {a: b}}, attemptTimeout: 1s}\n", 3000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			preview := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "preview", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}}, Data: data,
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(preview).Build()
+			r := &Reconciler{Client: c, Live: c, InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey}
+			r.InForce.publish(State{Known: true})
+			_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(preview)})
+			require.NoError(t, err)
+			require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(preview), preview))
+			assert.Contains(t, preview.Annotations[v1alpha1.AnnotationPreview], "0 of 0 members would change")
+			assert.LessOrEqual(t, len(preview.Annotations[v1alpha1.AnnotationPreview]), maxAnswerBytes)
+		})
+	}
 }
 
 // A policy that cannot be stored is not in force, and that is said once. What is stored stays in force,

@@ -2,6 +2,7 @@ package connection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -151,7 +152,11 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 		// The reason is also that of a token that lacks a permission.
 		s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, member, s.token.kubeconfig))
 	}
-	s.Unconfirmed = s.Stored && s.token == nil && !s.Unreachable && wouldReplaceOtherServers(stored, s) && !k.leadsToMember(ctx, member, cfg)
+	if s.Stored && s.token == nil && !s.Unreachable && wouldReplaceOtherServers(stored, s) {
+		leads, err := k.leadsToMember(ctx, member, cfg)
+		s.setGivenRefused(err)
+		s.Unconfirmed = !leads
+	}
 	return s, nil
 }
 
@@ -162,10 +167,17 @@ func wouldReplaceOtherServers(stored *corev1.Secret, s *givenState) bool {
 	return valid && s.Now.Before(former.expires) && !isSameServer(former.kubeconfig, s.kubeconfig)
 }
 
-// leadsToMember reports whether what a kubeconfig leads to reports as the member's cluster.
-func (k *credentialReconciler) leadsToMember(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Config) bool {
+// leadsToMember reports whether what a kubeconfig leads to reports as the member's cluster, where one is known. It
+// returns no error where the server accepts the credential and has no report.
+func (k *credentialReconciler) leadsToMember(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Config) (bool, error) {
 	root, err := readRoot(ctx, member, cfg, k.RequestTimeout)
-	return err == nil && memberstatus.ResolveClusterUID(member, root.ClusterUID) == root.ClusterUID
+	switch {
+	case errors.Is(err, errNoReport):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return memberstatus.ResolveClusterUID(member, root.ClusterUID) == root.ClusterUID, nil
 }
 
 // issueReplacement requests a token with the first credential that the member accepts.

@@ -32,6 +32,7 @@ import (
 type reportingIssuer struct {
 	fakeIssuer
 	reported string // the UID of the cluster; empty for no report
+	refuses  bool   // it answers 401 to everything
 	url      string
 	ca       []byte
 }
@@ -40,13 +41,20 @@ func startReportingIssuer(t *testing.T) *reportingIssuer {
 	t.Helper()
 	i := &reportingIssuer{fakeIssuer: fakeIssuer{maxLife: 7 * 24 * time.Hour, user: "system:serviceaccount:ot-agent:ot-hub"}}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if i.reported == "" || !strings.Contains(r.URL.Path, "/clusterreports") {
+		w.Header().Set("Content-Type", "application/json")
+		report := ""
+		switch {
+		case i.refuses:
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","message":"Unauthorized","code":401}`)
+			return
+		case !strings.Contains(r.URL.Path, "/clusterreports"):
 			i.ServeHTTP(w, r)
 			return
+		case i.reported != "":
+			report = fmt.Sprintf(`{"kind":"ClusterReport","apiVersion":"pelotech.ot/v1alpha1","metadata":{"name":"default","namespace":"ot-agent"},"clusterUID":%q}`, i.reported)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"kind":"ClusterReportList","apiVersion":"pelotech.ot/v1alpha1","metadata":{},"items":[`+
-			`{"kind":"ClusterReport","apiVersion":"pelotech.ot/v1alpha1","metadata":{"name":"default","namespace":"ot-agent"},"clusterUID":%q}]}`, i.reported)
+		_, _ = fmt.Fprintf(w, `{"kind":"ClusterReportList","apiVersion":"pelotech.ot/v1alpha1","metadata":{},"items":[%s]}`, report)
 	}))
 	t.Cleanup(server.Close)
 	i.url, i.ca = server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -72,11 +80,13 @@ func (i *reportingIssuer) kubeconfigFor(t *testing.T, life time.Duration) []byte
 func TestKubeconfigOfAnotherClusterCostsNoToken(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reported   string // by B
+		refuses    bool   // so does B
 		sameServer bool
 		change     func(*v1alpha1.MemberCluster, *corev1.Secret)
 		want       bool // A's token is kept
 	}{
 		"no report":                    {want: true},
+		"B refuses the token":          {refuses: true, want: true},
 		"of another cluster":           {reported: "cluster-b", want: true},
 		"of the member: its address":   {reported: "cluster-a"},
 		"another user of the server":   {sameServer: true},
@@ -90,7 +100,7 @@ func TestKubeconfigOfAnotherClusterCostsNoToken(t *testing.T) {
 			if tt.sameServer {
 				other = a.kubeconfigFor(t, 2*time.Hour)
 			}
-			b.reported = tt.reported
+			b.reported, b.refuses = tt.reported, tt.refuses
 			scheme := runtime.NewScheme()
 			require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 			member := &v1alpha1.MemberCluster{
@@ -133,6 +143,13 @@ func TestKubeconfigOfAnotherClusterCostsNoToken(t *testing.T) {
 				assert.Equal(t, credential.ProbeInterval, wait)
 				condition := k.Rotations.ForMember(member)
 				require.NotNil(t, condition)
+				if tt.refuses {
+					assert.Equal(t, v1alpha1.ReasonCredentialRefused, condition.Reason)
+					b.refuses = false
+					k.reconcileEdge(t)
+					condition = k.Rotations.ForMember(member)
+					assert.Empty(t, b.requests, "it accepts the token, and has no report")
+				}
 				assert.Equal(t, v1alpha1.ReasonRotationPending, condition.Reason)
 				assert.Contains(t, condition.Message, "Secret ot-hub/edge has another kubeconfig than before")
 			}

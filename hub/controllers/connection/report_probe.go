@@ -23,6 +23,9 @@ type ReportProbe struct {
 // errNoSecret: no Secret has a kubeconfig for the member.
 var errNoSecret = errors.New("no Secret has a kubeconfig for it")
 
+// errNoReport: the member answers, and has no report.
+var errNoReport = errors.New("it has no report")
+
 // Root reads the root of a member's report in the member. It lists, as the replica that syncs the
 // member does, which may get no answer to that, or not be allowed to, where single objects can be read.
 func (g *ReportProbe) Root(ctx context.Context, member *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
@@ -61,7 +64,7 @@ func readRoot(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Con
 		return nil, fmt.Errorf("listing the report in member %s: %w", member.Name, err)
 	}
 	if len(roots.Items) != 1 {
-		return nil, fmt.Errorf("listing the report in member %s: it has no report", member.Name)
+		return nil, fmt.Errorf("listing the report in member %s: %w", member.Name, errNoReport)
 	}
 	return &roots.Items[0], nil
 }

@@ -82,7 +82,7 @@ var remedies = map[string]map[string]string{
 		v1alpha1.ReasonReportUndecodable: foreignReport,
 	},
 	v1alpha1.ConditionCredentialRotated: {
-		v1alpha1.ReasonRotationPending:   "Nothing. The hub has not reached the member yet; or a changed kubeconfig leads to a cluster that has not reported as this member's.",
+		v1alpha1.ReasonRotationPending:   "Nothing, unless the message names another kubeconfig: accept its cluster as IdentityConfirmed says, or put the former one back, before the token expires.",
 		v1alpha1.ReasonRotationFailed:    readMessage + "The token in use stays until it expires; the hub retries.",
 		v1alpha1.ReasonLegacyToken:       "Run the command in the message: it deletes the token without end that earlier versions gave the hub.",
 		v1alpha1.ReasonCredentialRefused: "The token was revoked, or expired. Run kubectl ot join push again.",

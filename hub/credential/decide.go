@@ -61,8 +61,8 @@ type Snapshot struct {
 	Issued *Issued
 	// Stored: a Secret of the hub has a token, whether or not it belongs to Given.
 	Stored bool
-	// Unconfirmed: Stored is valid and belongs to another kubeconfig, and what Given leads to has not
-	// reported as the member's cluster.
+	// Unconfirmed: Stored is valid and belongs to another kubeconfig, the member's cluster is known, and what
+	// Given leads to has not reported as that.
 	Unconfirmed bool
 	// Refused: the member refuses the credential in use. Unreachable: it does not answer.
 	Refused, Unreachable bool
@@ -227,7 +227,8 @@ func (s *Snapshot) rotationCondition() *metav1.Condition {
 			"the member refuses the hub's token, which %s: it was revoked there, or the hub was down for too long; %s", describeExpiry(s.Issued.Expires), rejoin)
 	case s.Unconfirmed:
 		return s.condition(metav1.ConditionUnknown, v1alpha1.ReasonRotationPending,
-			"Secret %s has another kubeconfig than before, and the cluster that it leads to has not reported as this member's: the hub uses it as it is, and keeps its own token of the former one", s.Secret)
+			"Secret %s has another kubeconfig than before, and the cluster that it leads to has not reported as this member's: the hub keeps its own token of the former one, and renews neither that nor the one in the Secret, which %s; before it expires, accept the cluster as IdentityConfirmed says, or put the former kubeconfig back",
+			s.Secret, describeExpiry(s.Given.Expires))
 	case s.Failure != nil:
 		used := *s.Given
 		if s.Issued != nil {

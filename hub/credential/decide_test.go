@@ -85,6 +85,10 @@ func TestDecide(t *testing.T) {
 		"its first failed earlier": {snapshotWith(bootstrap(), failedEarlier), given, false, false, 0, "False", v1alpha1.ReasonRotationFailed, "retries"},
 		"came too late":            {snapshotWith(expired, nil), none, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
 		"another kubeconfig":       {snapshotWith(bootstrap(), func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true }), none, false, false, ProbeInterval, "Unknown", v1alpha1.ReasonRotationPending, "keeps its own token"},
+		"another kubeconfig, and for how long": {
+			snapshotWith(bootstrap(), func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true }), none, false, false, ProbeInterval, "Unknown", v1alpha1.ReasonRotationPending,
+			"the one in the Secret, which expires at 2026-11-02T12:00:00Z; before it expires, accept the cluster as IdentityConfirmed says, or put the former kubeconfig back",
+		},
 		"another kubeconfig, and it is refused": {
 			snapshotWith(bootstrap(), both(givenRefused, func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true })), none, false, false, ProbeInterval, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m",
 		},

@@ -152,7 +152,7 @@ func (k *credentialReconciler) gatherGiven(ctx context.Context, member *v1alpha1
 		// The reason is also that of a token that lacks a permission.
 		s.Refused = !s.Unreachable && s.token != nil && apierrors.IsUnauthorized(k.reviewToken(ctx, member, s.token.kubeconfig))
 	}
-	if s.Stored && s.token == nil && !s.Unreachable && wouldReplaceOtherServers(stored, s) {
+	if s.Stored && s.token == nil && !s.Unreachable && memberstatus.ResolveClusterUID(member, "") != "" && wouldReplaceOtherServers(stored, s) {
 		leads, err := k.leadsToMember(ctx, member, cfg)
 		s.setGivenRefused(err)
 		s.Unconfirmed = !leads
@@ -167,7 +167,7 @@ func wouldReplaceOtherServers(stored *corev1.Secret, s *givenState) bool {
 	return valid && s.Now.Before(former.expires) && !isSameServer(former.kubeconfig, s.kubeconfig)
 }
 
-// leadsToMember reports whether what a kubeconfig leads to reports as the member's cluster, where one is known. It
+// leadsToMember reports whether what a kubeconfig leads to reports as the member's cluster, which is known. It
 // returns no error where the server accepts the credential and has no report.
 func (k *credentialReconciler) leadsToMember(ctx context.Context, member *v1alpha1.MemberCluster, cfg *rest.Config) (bool, error) {
 	root, err := readRoot(ctx, member, cfg, k.RequestTimeout)
@@ -177,7 +177,7 @@ func (k *credentialReconciler) leadsToMember(ctx context.Context, member *v1alph
 	case err != nil:
 		return false, err
 	}
-	return memberstatus.ResolveClusterUID(member, root.ClusterUID) == root.ClusterUID, nil
+	return memberstatus.ResolveClusterUID(member, "") == root.ClusterUID, nil
 }
 
 // issueReplacement requests a token with the first credential that the member accepts.

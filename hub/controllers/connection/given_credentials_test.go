@@ -91,6 +91,7 @@ func TestKubeconfigOfAnotherClusterCostsNoToken(t *testing.T) {
 		"of the member: its address":   {reported: "cluster-a"},
 		"another user of the server":   {sameServer: true},
 		"the member has no cluster":    {reported: "cluster-b", change: func(m *v1alpha1.MemberCluster, _ *corev1.Secret) { m.Status.ClusterUID = "" }},
+		"the member never reported":    {change: func(m *v1alpha1.MemberCluster, _ *corev1.Secret) { m.Status.ClusterUID = "" }},
 		"the hub's token has expired":  {reported: "cluster-b", change: func(_ *v1alpha1.MemberCluster, s *corev1.Secret) { setExpiry(s, -time.Second) }},
 		"the hub's token is no longer": {reported: "cluster-b", change: func(_ *v1alpha1.MemberCluster, s *corev1.Secret) { s.Data = nil }},
 	} {

@@ -26,6 +26,11 @@ func TestNoPruneBeginsWithTwoAgents(t *testing.T) {
 	s.prunes = []v1alpha1.PlannedPrune{undone, later}
 	require.NotNil(t, decide(s).plan)
 	assert.Equal(t, []v1alpha1.PlannedPrune{undone}, decide(s).plan.Spec.Prunes)
+	undoneBefore := later
+	undoneBefore.Undo = true
+	s.prunes = []v1alpha1.PlannedPrune{begun, undoneBefore}
+	require.NotNil(t, decide(s).plan)
+	assert.Equal(t, s.prunes, decide(s).plan.Spec.Prunes, "an undo begins nothing, and its ImagePrune waits for the answer")
 	s.prunes = []v1alpha1.PlannedPrune{later}
 	require.NotNil(t, decide(s).plan)
 	assert.Empty(t, decide(s).plan.Spec.Prunes, "what has ended is not planned")

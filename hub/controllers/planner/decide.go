@@ -262,8 +262,8 @@ func (s *snapshot) hasPlanned(p v1alpha1.PlannedPrune) bool {
 }
 
 // decidePlan returns the plan to write, with the resourceVersion that it was decided on;
-// nil for none. While two agents read it, it has no prune that the current one has not: both would carry it
-// out, and the report of a cluster without the image says that it is pruned.
+// nil for none. While two agents read it, it begins no prune that the current one has not: both would carry it
+// out, and the report of a cluster without the image says that it is pruned. An undo begins none.
 func decidePlan(s snapshot, namespace string, written, desired map[string]string, source string, twoAgents bool) *v1alpha1.ClusterPlan {
 	view := plan.Input{
 		ClusterUID: memberstatus.ResolveClusterUID(s.Member, s.root.ClusterUID),
@@ -277,7 +277,7 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 		view.PruneNonce = s.root.Report.PruneNonce
 	}
 	if s.requestsKnown && twoAgents {
-		view.Prunes = slices.DeleteFunc(slices.Clone(view.Prunes), func(p v1alpha1.PlannedPrune) bool { return !s.hasPlanned(p) })
+		view.Prunes = slices.DeleteFunc(slices.Clone(view.Prunes), func(p v1alpha1.PlannedPrune) bool { return !p.Undo && !s.hasPlanned(p) })
 	}
 	if !s.imagesKnown {
 		view.Images, view.Kept, view.Retired = s.plan.Spec.Images, s.plan.Spec.Kept, s.plan.Spec.Retired

@@ -239,13 +239,29 @@ func (x *Index) References(member, namespace, name string) (references int32, kn
 	return e.references, true
 }
 
-// findEntry returns an image of a member, and its page; nil for none. x.mu is held.
+// findEntry returns an image of a member on the page that supersedes the others with it; nil for none. x.mu is
+// held.
 func (x *Index) findEntry(member, namespace, name string) (page string, found *entry) {
 	m := x.members[member]
 	if m == nil {
 		return "", nil
 	}
 	key := imageName{unique.Make(namespace), unique.Make(name)}
+	newest := v1alpha1.PageRef{Sequence: -1}
+	for pageName, p := range m.pages {
+		ref := v1alpha1.PageRef{Name: pageName, Sequence: p.sequence}
+		if !p.counted || !ref.Supersedes(newest) {
+			continue
+		}
+		if e := p.findEntry(key); e != nil {
+			newest, found = ref, e
+		}
+	}
+	return newest.Name, found
+}
+
+// findEntry returns an image of the page; nil for none.
+func (p *indexPage) findEntry(key imageName) *entry {
 	find := func(entries []entry) *entry {
 		for i := range entries {
 			if entries[i].namespace == key.namespace && entries[i].name == key.name {
@@ -254,18 +270,13 @@ func (x *Index) findEntry(member, namespace, name string) (page string, found *e
 		}
 		return nil
 	}
-	for pageName, p := range m.pages {
-		if !p.counted {
-			continue
-		}
-		if e := find(p.unsourced); e != nil {
-			return pageName, e
-		}
-		for _, group := range p.groups {
-			if e := find(group.entries); e != nil {
-				return pageName, e
-			}
+	if e := find(p.unsourced); e != nil {
+		return e
+	}
+	for _, group := range p.groups {
+		if e := find(group.entries); e != nil {
+			return e
 		}
 	}
-	return "", nil
+	return nil
 }

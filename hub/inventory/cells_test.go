@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -184,6 +185,40 @@ func TestChangesAreNotified(t *testing.T) {
 	x.SetPage("a", "page", 1, images)
 	x.SetStaleReason("a", "")
 	assert.Zero(t, told, "a heartbeat")
+}
+
+// An image that moved, or that a member lists twice, is shown from one page, whatever the order in which pages
+// are looked through.
+func TestImageOnTwoPages(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sequenceA, sequenceB int64
+		unlisted             bool
+		want                 string // the page that is shown
+	}{
+		"the newer":                          {sequenceA: 1, sequenceB: 2, want: "b"},
+		"the newer, which is first by name":  {sequenceA: 2, sequenceB: 1, want: "a"},
+		"of one sequence, the first by name": {sequenceA: 2, sequenceB: 2, want: "a"},
+		"the newer is not listed":            {sequenceA: 1, sequenceB: 2, unlisted: true, want: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := inventory.NewIndex()
+			x.SetPage("m", "a", tt.sequenceA, []v1alpha1.ReportedImage{reportedImage("i", "", v1alpha1.PhaseQueued, 1, nil)})
+			x.SetPage("m", "b", tt.sequenceB, []v1alpha1.ReportedImage{reportedImage("i", "s", v1alpha1.PhaseSucceeded, 2, nil)})
+			root := newRoot(pageRef("a", tt.sequenceA))
+			if !tt.unlisted {
+				root.Pages = append(root.Pages, pageRef("b", tt.sequenceB))
+			}
+			x.SetRoot("m", root)
+			for range 50 {
+				page, found := x.PageOf("m", "images", "i")
+				require.True(t, found)
+				require.Equal(t, tt.want, page)
+				references, known := x.References("m", "images", "i")
+				require.True(t, known)
+				require.Equal(t, map[string]int32{"a": 1, "b": 2}[tt.want], references)
+			}
+		})
+	}
 }
 
 func TestReferencesAreUnknownOfStaleMembers(t *testing.T) {

@@ -178,7 +178,7 @@ func (r *Reconciler) gatherCluster(ctx context.Context, stored *v1alpha1.PruneRe
 // readImages reads the pages that a root lists. Each page must have the listed
 // sequence: only then do they show together what the member had when it answered.
 func (r *Reconciler) readImages(ctx context.Context, c *prune.Cluster) error {
-	newest := map[types.NamespacedName]int64{}
+	newest := map[types.NamespacedName]v1alpha1.PageRef{}
 	index := map[types.NamespacedName]int{}
 	for _, ref := range c.Root.Pages {
 		page, err := r.Pages.LivePage(ctx, c.Name, ref.Name)
@@ -190,16 +190,15 @@ func (r *Reconciler) readImages(ctx context.Context, c *prune.Cluster) error {
 			c.Images = nil
 			return nil
 		}
-		// An image that moved may be on two pages: the newer page counts.
 		for _, img := range page.Page.Images {
 			k := types.NamespacedName{Namespace: img.Namespace, Name: img.Name}
 			i, found := index[k]
 			switch {
 			case !found:
-				index[k], newest[k] = len(c.Images), ref.Sequence
+				index[k], newest[k] = len(c.Images), ref
 				c.Images = append(c.Images, img)
-			case ref.Sequence > newest[k]:
-				c.Images[i], newest[k] = img, ref.Sequence
+			case ref.Supersedes(newest[k]):
+				c.Images[i], newest[k] = img, ref
 			}
 		}
 	}

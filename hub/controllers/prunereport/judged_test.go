@@ -3,18 +3,24 @@
 package prunereport
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/rollout"
 	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/metrics"
 	"github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -123,4 +129,44 @@ func TestJudgementIsReusedWhileInputsStay(t *testing.T) {
 		})
 	}
 	assert.False(t, r.stillHolds(nil, &prune.Cluster{}))
+}
+
+// What is judged of an image that two listed pages have is what rollouts and prunes go by, whatever the order
+// in which a root lists them.
+func TestImageOnTwoPages(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, tt := range map[string]struct {
+		sequenceA, sequenceB int64
+		want                 string // the page that counts
+	}{
+		"the newer":                          {1, 2, "b"},
+		"the newer, which is first by name":  {2, 1, "a"},
+		"of one sequence, the first by name": {2, 2, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refs := []v1alpha1.PageRef{{Name: "a", Sequence: tt.sequenceA}, {Name: "b", Sequence: tt.sequenceB}}
+			live := fake.NewClientBuilder().WithScheme(scheme)
+			for _, ref := range refs {
+				img := newUnreferenced("ubuntu")
+				img.Revision = "of-" + ref.Name
+				live.WithObjects(&v1alpha1.ClusterReport{
+					ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.MemberNamespacePrefix + "m", Name: ref.Name},
+					ClusterUID: "cluster", Sequence: ref.Sequence, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{img}},
+				})
+			}
+			c := live.Build()
+			r := &Reconciler{
+				Pages:    report.New(c, c, nil, metrics.NewReports(prometheus.NewRegistry()), inventory.NewIndex(), report.NewStore()),
+				Rollouts: rollout.NewFleetState(func() bool { return true }),
+			}
+			for range 2 {
+				slices.Reverse(refs)
+				cluster := prune.Cluster{Name: "m", ClusterUID: "cluster", Root: &v1alpha1.ReportRoot{Pages: refs}}
+				require.NoError(t, r.readImages(t.Context(), &cluster))
+				require.Len(t, cluster.Images, 1, "%s", cluster.Message)
+				assert.Equal(t, "of-"+tt.want, cluster.Images[0].Revision)
+			}
+		})
+	}
 }

@@ -159,7 +159,7 @@ func (t *Tracker) Reported(name string, prune types.UID, image types.NamespacedN
 	for name, p := range m.pages {
 		page := v1alpha1.PageRef{Name: name, Sequence: p.sequence}
 		r, ok := p.prunes[image]
-		if ok && r.UID == prune && r.ImageUID == imageUID && m.listedPages[name] && report.Supersedes(page, newest) {
+		if ok && r.UID == prune && r.ImageUID == imageUID && m.listedPages[name] && page.Supersedes(newest) {
 			status, newest, found = r.PruneStatus, page, true
 		}
 	}

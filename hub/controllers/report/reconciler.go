@@ -69,13 +69,6 @@ type Reader interface {
 	Forget(member string)
 }
 
-// Supersedes reports which of two listed pages counts for an image that both have: the newer, since an
-// image that moved may still be on an older page. Of pages of one sequence, which no agent writes with
-// the same image, the first by name counts: the answer must not change by itself.
-func Supersedes(page, other v1alpha1.PageRef) bool {
-	return page.Sequence > other.Sequence || page.Sequence == other.Sequence && page.Name < other.Name
-}
-
 // readReport is what was read of one member's report. Only the worker that reconciles the
 // member uses it.
 type readReport struct {

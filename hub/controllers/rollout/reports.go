@@ -6,7 +6,6 @@ import (
 	"unique"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
@@ -42,7 +41,7 @@ func (m *member) newestReport(key imageKey) (r reportedImage) {
 	for name, p := range m.pages {
 		page := v1alpha1.PageRef{Name: name, Sequence: p.sequence}
 		img, ok := p.images[key]
-		if !ok || !report.Supersedes(page, newest) {
+		if !ok || !page.Supersedes(newest) {
 			continue
 		}
 		if _, listed := m.listedPages[name]; listed {

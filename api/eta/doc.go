@@ -5,6 +5,9 @@
 // the queue forward: each image starts when a slot is free, its backoff has passed, and the
 // grant for its group of sources leaves room.
 //
+// PlayTurns then has imports of several members start one after the other, as a rollout or the
+// fleet-wide budget lets them.
+//
 // Invariants:
 //
 //  1. Only images ahead of an image affect its estimate.

@@ -54,8 +54,10 @@ type Budget struct {
 	// FallsAt is when a lower Concurrency comes into force, and RisesAt when a higher one does;
 	// zero for never. A FallsAt that no grant reaches may be missing.
 	FallsAt, RisesAt time.Time
-	Sources          []SourceBudget
-	GrantDuration    time.Duration
+	// RisesTo is that higher Concurrency.
+	RisesTo       int32
+	Sources       []SourceBudget
+	GrantDuration time.Duration
 	// ExcessTolerance is how long counts what a member reports beyond what the hub knows.
 	ExcessTolerance time.Duration
 }

@@ -88,7 +88,7 @@ func (p *Policy) findBudget(now time.Time) *knownBudget {
 		case then.FleetConcurrency < b.Concurrency && mayFall:
 			b.FallsAt, mayFall = at, false
 		case then.FleetConcurrency > b.Concurrency && mayRise:
-			b.RisesAt, mayRise = at, false
+			b.RisesAt, b.RisesTo, mayRise = at, then.FleetConcurrency, false
 		}
 	}
 	return &knownBudget{now, until, b}

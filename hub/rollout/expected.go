@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -108,7 +107,7 @@ func (e *evaluation) untimedReason() string {
 // should be done.
 func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdue bool) {
 	newImage := e.newQueuedImport(e.Image.Spec.Template.SourceHost())
-	left, reason := e.timeLeftByCluster(newImage)
+	left, reason := e.estimateClusters(newImage)
 	if reason == string(eta.UnknownWaitsForPerson) {
 		return at, reason, false
 	}
@@ -119,7 +118,7 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	byPace, isOverdue, hasPace := e.estimateByPace()
 	switch {
 	case len(left) > 0 && (!hasPace || 2*len(left) >= unfinished):
-		return e.simulateWaves(left, max(1, slots)), "", false
+		return e.simulateWaves(left, slots), "", false
 	case hasPace:
 		return byPace, "", isOverdue
 	default:
@@ -127,24 +126,25 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	}
 }
 
-// fleetSlots returns how many imports from a group the fleet-wide budget allows. Of the slots
-// that a window opens, one is counted on.
+// fleetSlots returns how many imports from a group the fleet-wide budget allows, while it is closed
+// once it opens.
 func (e *evaluation) fleetSlots(group string) int {
 	switch {
 	case e.Budget == nil:
 		return math.MaxInt
 	case e.Budget.IsClosed():
-		return 1
+		opened := *e.Budget
+		opened.Concurrency = max(1, opened.RisesTo)
+		return int(opened.Slots(group))
 	default:
 		return int(e.Budget.Slots(group))
 	}
 }
 
-// timeLeftByCluster returns how long each cluster takes from now, or from its start, by name.
-// Clusters whose time is unknown are left out; reason is the first one's, or that one waits for a
-// person.
-func (e *evaluation) timeLeftByCluster(newImage v1alpha1.QueuedImport) (left map[string]time.Duration, reason string) {
-	left = map[string]time.Duration{}
+// estimateClusters returns when each cluster is done, as if it started now, by name. Clusters of which
+// that is unknown are left out; reason is the first one's, or that one waits for a person.
+func (e *evaluation) estimateClusters(newImage v1alpha1.QueuedImport) (left map[string]eta.Turn, reason string) {
+	left = map[string]eta.Turn{}
 	for i := range e.placed {
 		c := &e.placed[i]
 		if c.state != v1alpha1.ClusterToApply && c.state != v1alpha1.ClusterProgressing {
@@ -152,7 +152,7 @@ func (e *evaluation) timeLeftByCluster(newImage v1alpha1.QueuedImport) (left map
 		}
 		switch estimate := e.estimateImport(c, newImage); {
 		case estimate.Why == "":
-			left[c.Name] = estimate.At.Sub(e.Now)
+			left[c.Name] = e.newTurn(c, estimate)
 		case reason == "" || estimate.Why == eta.UnknownWaitsForPerson:
 			reason = string(estimate.Why)
 		}
@@ -169,7 +169,7 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 		}
 		// The slot is freed when the import is done.
 		if r := &c.Report; r.Revision == c.effective.Revision && (r.Reason == v1alpha1.ReasonSnapshotting || r.Phase == v1alpha1.PhaseSucceeded) {
-			return eta.Estimate{At: e.Now}
+			return eta.Estimate{At: e.Now, Low: e.Now, High: e.Now}
 		}
 	}
 	if spec := &c.effective.Spec; c.effective.Digest != e.templateDigest { // another link, or another disk
@@ -240,12 +240,19 @@ func listedBytes(a *v1alpha1.ReportedActivity, image v1alpha1.QueuedImport) int6
 	return bytes
 }
 
+// newTurn returns the import of a cluster with the window that it waits for, unless it has a slot before.
+func (e *evaluation) newTurn(c *placedCluster, estimate eta.Estimate) eta.Turn {
+	opens := c.nextOpening()
+	if estimate.Begin.Before(opens) {
+		opens = estimate.Begin
+	}
+	return eta.Turn{Estimate: estimate, Opens: opens}
+}
+
 // simulateWaves returns when the last cluster is done: each wave starts when those before it have
-// been done for their minSuccessTime, and maxConcurrency of its clusters run at a time, at most
-// as many as the fleet has slots. A cluster of which nothing is known waits for a slot, and
-// takes as long as the median of the others.
-func (e *evaluation) simulateWaves(left map[string]time.Duration, slots int) (end time.Time) {
-	median := medianOf(left)
+// been done for their minSuccessTime.
+func (e *evaluation) simulateWaves(left map[string]eta.Turn, slots int) (end time.Time) {
+	typical := e.findTypicalImport(left)
 	byWave := make([][]*placedCluster, len(e.waves))
 	for i := range e.placed {
 		c := &e.placed[i]
@@ -255,7 +262,7 @@ func (e *evaluation) simulateWaves(left map[string]time.Duration, slots int) (en
 	end = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		doneAt := e.simulateWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, median)
+		doneAt := e.simulateWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, typical).At
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
@@ -264,43 +271,70 @@ func (e *evaluation) simulateWaves(left map[string]time.Duration, slots int) (en
 	return end
 }
 
-func medianOf(left map[string]time.Duration) time.Duration {
-	known := slices.Sorted(maps.Values(left))
-	return known[len(known)/2]
+// typicalImport is the median of clusters from when their windows open: until they are done, expected,
+// at the earliest and at the latest, and what of that the import takes.
+type typicalImport struct{ at, low, high, takes time.Duration }
+
+func (e *evaluation) findTypicalImport(left map[string]eta.Turn) typicalImport {
+	median := func(of func(*eta.Turn) time.Duration) time.Duration {
+		var all []time.Duration
+		for _, t := range left {
+			all = append(all, max(0, of(&t)))
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	since := func(t *eta.Turn) time.Time { return laterOf(e.Now, t.Opens) }
+	return typicalImport{
+		at:    median(func(t *eta.Turn) time.Duration { return t.At.Sub(since(t)) }),
+		low:   median(func(t *eta.Turn) time.Duration { return t.Low.Sub(since(t)) }),
+		high:  median(func(t *eta.Turn) time.Duration { return t.High.Sub(since(t)) }),
+		takes: median(func(t *eta.Turn) time.Duration { return t.Takes(e.Now) }),
+	}
 }
 
-// simulateWave returns when the last cluster of a wave is done; zero where all are.
-func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]time.Duration, median time.Duration) (doneAt time.Time) {
-	var ends []time.Time // of clusters in progress, in order
-	run := func(c *placedCluster, from time.Time, limit int) {
-		for len(ends) >= limit {
-			from, ends = laterOf(from, ends[0]), ends[1:]
-		}
-		duration, known := left[c.Name]
+// newTypicalTurn returns the import of a cluster of which nothing is known.
+func (e *evaluation) newTypicalTurn(c *placedCluster, typical typicalImport) eta.Turn {
+	from := laterOf(e.Now, c.nextOpening())
+	at := from.Add(typical.at)
+	return eta.Turn{Opens: c.nextOpening(), Estimate: eta.Estimate{Begin: at.Add(-typical.takes), At: at, Low: from.Add(typical.low), High: from.Add(typical.high)}}
+}
+
+// simulateWave returns when the last cluster of a wave is done; zero where all are. maxConcurrency of them
+// run at a time, at most as many as the fleet has slots.
+func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]eta.Turn, typical typicalImport) (last eta.Estimate) {
+	wave, fleet := eta.NewPool(limit, startAt), eta.NewPool(max(1, slots), e.Now)
+	var all, running, waiting []*eta.Turn
+	for _, c := range clusters {
+		turn, known := left[c.Name]
 		if !known {
-			duration = median
+			turn = e.newTypicalTurn(c, typical)
 		}
-		at := from.Add(duration)
-		i, _ := slices.BinarySearchFunc(ends, at, time.Time.Compare)
-		ends, doneAt = slices.Insert(ends, i, at), laterOf(doneAt, at)
-	}
-	// What is known of those that have started includes the wait for a slot.
-	for _, c := range clusters {
-		if _, known := left[c.Name]; known && c.state == v1alpha1.ClusterProgressing {
-			run(c, e.Now, math.MaxInt)
+		isStarted := c.state == v1alpha1.ClusterProgressing
+		switch {
+		case !isStarted && c.state != v1alpha1.ClusterToApply:
+			continue
+		case !isStarted, turn.Opens.After(e.Now): // what waits for a window holds up none whose window is open
+			turn.Pools = []*eta.Pool{wave, fleet}
+			waiting = append(waiting, &turn)
+		case known: // which includes the wait for a slot
+			fleet.HoldSlot(&turn.Estimate)
+			running = append(running, &turn)
+		default:
+			turn.Pools = []*eta.Pool{fleet}
+			running = append(running, &turn)
 		}
+		all = append(all, &turn)
 	}
-	for _, c := range clusters {
-		if _, known := left[c.Name]; !known && c.state == v1alpha1.ClusterProgressing {
-			run(c, e.Now, slots)
-		}
+	eta.PlayTurns(e.Now, running)
+	for _, t := range running {
+		wave.HoldSlot(&t.Estimate)
 	}
-	for _, c := range clusters {
-		if c.state == v1alpha1.ClusterToApply {
-			run(c, startAt, min(limit, slots))
-		}
+	eta.PlayTurns(e.Now, waiting)
+	for _, t := range all {
+		last.At, last.Low, last.High = laterOf(last.At, t.At), laterOf(last.Low, t.Low), laterOf(last.High, t.High)
 	}
-	return doneAt
+	return last
 }
 
 // estimateByPace extrapolates from the clusters that succeeded. Unless the result is overdue,

@@ -93,7 +93,7 @@ func EstimateReach(v View, name string, downloadBytes int64) (reach Reach, found
 // which nothing is known take as long as the median of the others.
 func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImport) (takes, low, high time.Duration, why eta.Unknown) {
 	var starting []*placedCluster
-	middle, fast, slow := map[string]time.Duration{}, map[string]time.Duration{}, map[string]time.Duration{}
+	left := map[string]eta.Turn{}
 	for i := range e.placed {
 		c := &e.placed[i]
 		if int(c.wave) != index || c.state != v1alpha1.ClusterToApply {
@@ -102,7 +102,7 @@ func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImpor
 		starting = append(starting, c)
 		switch estimate := e.estimateImport(c, image); {
 		case estimate.Why == "":
-			middle[c.Name], fast[c.Name], slow[c.Name] = estimate.At.Sub(e.Now), estimate.Low.Sub(e.Now), estimate.High.Sub(e.Now)
+			left[c.Name] = e.newTurn(c, estimate)
 		case why == "" || estimate.Why == eta.UnknownWaitsForPerson:
 			why = estimate.Why
 		}
@@ -115,11 +115,9 @@ func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImpor
 		return 0, 0, 0, why
 	case slots <= 0:
 		return 0, 0, 0, eta.UnknownNothingGranted
-	case len(middle) == 0:
+	case len(left) == 0:
 		return 0, 0, 0, why
 	}
-	play := func(left map[string]time.Duration) time.Duration {
-		return e.simulateWave(starting, w.concurrencyLimit(), slots, e.Now, left, medianOf(left)).Sub(e.Now)
-	}
-	return play(middle), play(fast), play(slow), ""
+	last := e.simulateWave(starting, w.concurrencyLimit(), slots, e.Now, left, e.findTypicalImport(left))
+	return last.At.Sub(e.Now), last.Low.Sub(e.Now), last.High.Sub(e.Now), ""
 }

@@ -34,6 +34,9 @@ func (c *placedCluster) reportsWindow() bool {
 // without end.
 const maxWindowWait = 31 * 24 * time.Hour
 
+// nextOpening returns when the window opens that the cluster waits for, or would; zero for none.
+func (c *placedCluster) nextOpening() time.Time { return laterOf(c.opensAt, c.WindowOpensAt) }
+
 // lastWindow returns until when the cluster waits for windows, if it stays online; zero for without
 // end. Invariant: being away does not begin the wait again.
 func (c *placedCluster) lastWindow(now time.Time) time.Time {

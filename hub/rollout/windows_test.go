@@ -1,13 +1,17 @@
 package rollout_test
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/policy"
 	"github.com/pelotech/ot-fleet/hub/rollout"
@@ -233,6 +237,89 @@ func TestExpectedAfterOpening(t *testing.T) {
 	d = decideAndCheck(t, v)
 	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
 	assert.True(t, d.Status.ExpectedAt.After(opens), d.Status.ExpectedAt)
+}
+
+// idleBehindWindows is a rollout of clusters that import nothing now, and would take an hour each.
+func idleBehindWindows(img *builder, fleet string, opens ...time.Time) rollout.View {
+	v := newView(img, fleet)
+	for i := range v.Clusters {
+		idle := newActivity()
+		v.Clusters[i].WindowOpensAt = opens[i%len(opens)]
+		if v.Clusters[i].WindowOpensAt.After(now) {
+			idle.Budget = 0
+		}
+		idle.Head = nil
+		v = withActivity(v, v.Clusters[i].Name, idle)
+	}
+	return v
+}
+
+// n clusters behind one window are done after its opening and n imports, not after n openings: also
+// those that have started, and those of which nothing is known.
+func TestWindowIsWaitedForOnce(t *testing.T) {
+	alone := decideAndCheck(t, idleBehindWindows(newUbuntu(), "canary=.", now.Add(8*time.Hour)))
+	imported := alone.Status.ExpectedAt.Sub(now.Add(8 * time.Hour))
+	require.Positive(t, imported)
+	rapid.Check(t, func(t *rapid.T) {
+		n, limit := rapid.IntRange(1, 10).Draw(t, "clusters"), rapid.IntRange(1, 4).Draw(t, "maxConcurrency")
+		opens := now.Add(time.Duration(rapid.IntRange(1, 2000).Draw(t, "opens")) * time.Minute)
+		states := make([]byte, n)
+		for i := range states {
+			states[i] = '.'
+			if i < limit {
+				states[i] = rapid.SampledFrom([]byte(".P")).Draw(t, "state")
+			}
+		}
+		v := idleBehindWindows(newUbuntu().WithMaxConcurrency(strconv.Itoa(limit)), "canary="+string(states), opens)
+		for i := range v.Clusters {
+			if 2*i > n && rapid.Bool().Draw(t, "unknown") {
+				v.Clusters[i].Activity = nil
+			}
+		}
+		d := decideAndCheck(t, v)
+		require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+		rounds := (n + limit - 1) / limit
+		require.InDelta(t, (time.Duration(rounds) * imported).Minutes(), d.Status.ExpectedAt.Sub(opens).Minutes(), float64(1+rounds), "%d rounds", rounds)
+	})
+}
+
+// A cluster whose window opens later holds up none whose window is open, as it does not in decideNextWave.
+func TestExpectedPastClosedWindows(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	v := idleBehindWindows(newUbuntu().WithMaxConcurrency("1"), "canary=...", opens, time.Time{}, time.Time{})
+	d := decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	assert.Less(t, d.Status.ExpectedAt.Sub(opens), 2*time.Hour, "the first begins when its window opens")
+}
+
+// Once the fleet opens, as many import at a time as its window lets.
+func TestExpectedWhenTheFleetOpens(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	p, _, errs := policy.ParsePolicy(map[string]string{
+		"fleetConcurrency": "0", "windows": fmt.Sprintf(`[{cron: "0 %d * * *", duration: 6h, fleetConcurrency: 4}]`, opens.Hour()),
+	})
+	require.Empty(t, errs)
+	v := idleBehindWindows(newUbuntu(), "canary=S eu=........", opens)
+	v.Image.Spec.Rollout.Waves[1].RequireApproval, v.Budget = true, p.Budget(v.Now)
+	require.True(t, v.Budget.IsClosed())
+	require.Equal(t, opens, v.Budget.RisesAt)
+	reach, _ := rollout.EstimateReach(v, "eu", 3600*perSecond)
+	assert.Empty(t, reach.Why)
+	assert.InDelta(t, 10*60, reach.Takes.Minutes(), 5, "two by two times four")
+	assert.LessOrEqual(t, reach.Low, reach.Takes)
+	assert.LessOrEqual(t, reach.Takes, reach.High)
+	// A group that gets no slot then either has no time.
+	p, _, errs = policy.ParsePolicy(map[string]string{
+		"fleetConcurrency": "0", "windows": fmt.Sprintf(`[{cron: "0 %d * * *", duration: 6h, fleetConcurrency: 4}]`, opens.Hour()),
+		"fleetSources": `[{name: bucket, hosts: ["images.example.com"], concurrency: 0}]`,
+	})
+	require.Empty(t, errs)
+	v.Budget = p.Budget(v.Now)
+	for i := range v.Clusters {
+		v.Clusters[i].Activity.Rates[0].Name = "bucket"
+	}
+	reach, _ = rollout.EstimateReach(v, "eu", 3600*perSecond)
+	assert.Equal(t, eta.UnknownNothingGranted, reach.Why)
 }
 
 // What an approval starts while the budget of the fleet is closed is estimated from its opening on.

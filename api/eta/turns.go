@@ -1,0 +1,109 @@
+package eta
+
+import (
+	"slices"
+	"time"
+)
+
+// Pool is a number of slots that imports take in turn, such as those of the fleet-wide budget, or
+// maxConcurrency of a wave.
+type Pool struct {
+	slots int
+	from  time.Time
+	// ends of the imports that hold a slot, in order: expected, earliest and latest.
+	ends [3][]time.Time
+}
+
+// NewPool returns a pool whose slots are free from a time on.
+func NewPool(slots int, from time.Time) *Pool { return &Pool{slots: slots, from: from} }
+
+// HoldSlot has an import keep a slot until it ends, whether or not one is free.
+func (p *Pool) HoldSlot(e *Estimate) {
+	for field, at := range e.times() {
+		p.insertEnd(field, *at)
+	}
+}
+
+func (p *Pool) insertEnd(field int, end time.Time) {
+	ends := p.ends[field]
+	place, _ := slices.BinarySearchFunc(ends, end, time.Time.Compare)
+	p.ends[field] = slices.Insert(ends, place, end)
+}
+
+// freeAt returns when a slot is free. As many end before as hold more than the other slots.
+func (p *Pool) freeAt(field int) time.Time {
+	if over := len(p.ends[field]) - p.slots; over >= 0 && p.ends[field][over].After(p.from) {
+		return p.ends[field][over]
+	}
+	return p.from
+}
+
+// takeSlot keeps a slot that is free until an import ends.
+func (p *Pool) takeSlot(field int, end time.Time) {
+	if over := len(p.ends[field]) - p.slots; over >= 0 {
+		p.ends[field] = p.ends[field][over+1:]
+	}
+	p.insertEnd(field, end)
+}
+
+// Turn is an import that starts when each of its pools has a free slot.
+type Turn struct {
+	// Estimate as if all of them had one.
+	Estimate
+	// Opens is when the window opens that it waits for; zero for none.
+	Opens time.Time
+	Pools []*Pool
+}
+
+// PlayTurns moves the estimates of imports that start one after the other: in the order in which their
+// windows open, else in the order given. An import that waits for its window holds up none whose window is
+// open. What lies before Begin, it waits for while it waits for a slot.
+//
+// Invariants: no estimate gets earlier, and with more slots none is later.
+func PlayTurns(now time.Time, turns []*Turn) {
+	opens := func(t *Turn) time.Time { return laterOf(now, t.Opens) }
+	ordered := slices.Clone(turns)
+	slices.SortStableFunc(ordered, func(a, b *Turn) int { return opens(a).Compare(opens(b)) })
+	for _, t := range ordered {
+		t.play(now)
+	}
+}
+
+func (t *Turn) play(now time.Time) {
+	switch {
+	case t.Why != "":
+		return
+	case slices.ContainsFunc(t.Pools, func(p *Pool) bool { return p.slots <= 0 }):
+		t.Estimate = Estimate{Position: t.Position, Why: UnknownNothingGranted}
+		return
+	}
+	all, takes := t.At.Sub(now), t.Takes(now)
+	for field, at := range t.times() {
+		// Of the earliest and the latest time, the import is the same share as of the expected one.
+		own := takes
+		if field > 0 && all > 0 {
+			own = time.Duration(float64(takes) / float64(all) * float64(at.Sub(now)))
+		}
+		for _, p := range t.Pools {
+			*at = laterOf(*at, p.freeAt(field).Add(own))
+		}
+		for _, p := range t.Pools {
+			p.takeSlot(field, *at)
+		}
+	}
+	if !t.Begin.IsZero() {
+		t.Begin = t.At.Add(-takes)
+	}
+}
+
+// Takes returns how long the import takes once it has its slot, or still takes.
+func (e *Estimate) Takes(now time.Time) time.Duration { return e.At.Sub(laterOf(now, e.Begin)) }
+
+func (e *Estimate) times() [3]*time.Time { return [3]*time.Time{&e.At, &e.Low, &e.High} }
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

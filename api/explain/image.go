@@ -124,7 +124,7 @@ func NewImage(s ImageSnapshot) *Image {
 		w.Expected = s.Expected
 	} else if s.Unknown == "" {
 		estimate, _ := s.eta().ForImage(s.Namespace, s.Name)
-		w.Expected = toExpected(estimate)
+		w.Expected = readapi.NewEstimate(estimate)
 	}
 	w.addSooner(s)
 	return w
@@ -167,7 +167,7 @@ func (w *Image) addQueue(s ImageSnapshot) {
 		r := &a.Active[i]
 		entry := Import{
 			Namespace: r.Namespace, Name: r.Name, This: r.Namespace == s.Namespace && r.Name == s.Name, BytesDone: r.BytesDone, Bytes: r.BytesTotal,
-			BytesPerSecond: r.BytesPerSecond, Source: r.Source, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Expected: toExpected(estimates.Active(i)),
+			BytesPerSecond: r.BytesPerSecond, Source: r.Source, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Expected: readapi.NewEstimate(estimates.Active(i)),
 		}
 		if entry.Bytes > 0 {
 			entry.Share = min(1, float64(r.BytesDone)/float64(entry.Bytes))
@@ -190,7 +190,7 @@ func (w *Image) addQueue(s ImageSnapshot) {
 		q := &a.Head[i]
 		entry := Import{
 			Namespace: q.Namespace, Name: q.Name, This: i == target, Place: i + 1, Bytes: q.Bytes, Source: q.Source,
-			Attempt: q.Attempts, Reason: q.Reason, NotBefore: q.NotBefore, Expected: toExpected(estimates.Queued(i)),
+			Attempt: q.Attempts, Reason: q.Reason, NotBefore: q.NotBefore, Expected: readapi.NewEstimate(estimates.Queued(i)),
 		}
 		if entry.Bytes <= 0 {
 			entry.Bytes, entry.AtMost = q.AtMostBytes, true
@@ -222,12 +222,4 @@ func (w *Image) addSooner(s ImageSnapshot) {
 // member requests at most that many slots, so a grant of as many does not limit it.
 func (b *Budget) isPolicyLimit(budget int32) bool {
 	return b.PolicyConcurrency != nil && *b.PolicyConcurrency == budget && (b.OwnConcurrency == nil || *b.OwnConcurrency > budget)
-}
-
-func toExpected(e eta.Estimate) *readapi.Estimate {
-	if e.Why != "" {
-		return &readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
-	}
-	at, low, high := metav1.NewTime(e.At), metav1.NewTime(e.Low), metav1.NewTime(e.High)
-	return &readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }

@@ -3,6 +3,7 @@ package readapi
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -126,6 +127,15 @@ type Estimate struct {
 	AtMost  bool   `json:"atMost,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+}
+
+// NewEstimate returns an estimate as the read API gives it.
+func NewEstimate(e eta.Estimate) *Estimate {
+	if e.Why != "" {
+		return &Estimate{Reason: string(e.Why), Message: e.Why.Message()}
+	}
+	at, low, high := metav1.NewTime(e.At), metav1.NewTime(e.Low), metav1.NewTime(e.High)
+	return &Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }
 
 // WhyBudget is the chain that leads to the number of imports that a member may run:

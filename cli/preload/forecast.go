@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -89,14 +88,14 @@ func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 		case own != nil && own.Phase == v1alpha1.PhaseFailed:
 			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
 		case isListed:
-			e.Estimate = toEstimate(listed)
+			e.Estimate = *readapi.NewEstimate(listed)
 		case waits != nil:
 			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), fmt.Sprintf("there may be no room for it: image %s/%s waits for storage there: %s", waits.Namespace, waits.Name, waits.Message)
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
 			q := f.newQueued(img, effective, t.Member, i.knownBytes)
 			estimate := t.joinQueue(f.Now, q)
-			e.Estimate = toEstimate(estimate)
+			e.Estimate = *readapi.NewEstimate(estimate)
 			joined = append(joined, joining{index: len(i.Expected), member: t.Member, estimate: estimate})
 			sources[q.Source] = true
 		}
@@ -163,14 +162,6 @@ func (t *Target) joinQueue(now time.Time, q v1alpha1.QueuedImport) eta.Estimate 
 	}
 	a.Queued++
 	return estimate
-}
-
-func toEstimate(e eta.Estimate) readapi.Estimate {
-	if e.Why != "" {
-		return readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
-	}
-	at, low, high := metav1.NewTime(e.At), metav1.NewTime(e.Low), metav1.NewTime(e.High)
-	return readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }
 
 // lastOf returns when the last cluster is expected; nil where that of one is not known.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -32,7 +33,7 @@ func (i *Image) paceImports(f Fleet, waves *waves, joined []joining, sources map
 			case waves.findWave(j.member) != w || e.At == nil:
 				continue
 			case limit <= 0:
-				*e = toEstimate(eta.Estimate{Why: eta.UnknownNothingGranted})
+				*e = *readapi.NewEstimate(eta.Estimate{Why: eta.UnknownNothingGranted})
 				continue
 			}
 			// Of the earliest and the latest time, the import is the same share as of the expected one.

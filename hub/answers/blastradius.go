@@ -122,13 +122,13 @@ func (in *CompareBlast) newRow(c *policy.ChangedMember, m *v1alpha1.MemberCluste
 		return row
 	}
 	now := clock.snapshot(a.Reported, in.Grants[c.Name], in.InForce)
-	row.WaitNow = newEstimate(now.Queued(oldest))
+	row.WaitNow = readapi.NewEstimate(now.Queued(oldest))
 	then := now
 	if then.Activity != nil {
 		changed := *a.Reported
 		changed.Budget = int32(min(c.Then.Effective, v1alpha1.MaxSlots))
 		then.Activity = &changed
 	}
-	row.WaitThen = newEstimate(then.Queued(oldest))
+	row.WaitThen = readapi.NewEstimate(then.Queued(oldest))
 	return row
 }

@@ -253,7 +253,7 @@ func newRolloutCluster(o *rollout.Outlook) readapi.RolloutCluster {
 		c.StartedAt = &at
 	}
 	if o.Expected != nil {
-		c.Expected = newEstimate(*o.Expected)
+		c.Expected = readapi.NewEstimate(*o.Expected)
 	}
 	return c
 }

@@ -81,7 +81,7 @@ func (f *Moving) addTransfers(t *readapi.Transfers, member string, a inventory.A
 		if r := &a.Reported.Active[i]; q.State != readapi.TransferQueued && q.matches(member, r.Namespace, r.Name, r.Source) {
 			running := newRunning(member, r, clock)
 			running.Slow = eta.IsSlow(a.Reported, r)
-			running.Unknown, running.Expected = a.Unknown, newEstimate(believed(a, s.Active(i)))
+			running.Unknown, running.Expected = a.Unknown, readapi.NewEstimate(believed(a, s.Active(i)))
 			t.Running = append(t.Running, running)
 		}
 	}
@@ -91,7 +91,7 @@ func (f *Moving) addTransfers(t *readapi.Transfers, member string, a inventory.A
 	for i := range a.Reported.Head {
 		if r := &a.Reported.Head[i]; q.matches(member, r.Namespace, r.Name, r.Source) {
 			queued := newQueued(member, r, clock)
-			queued.Position, queued.Unknown, queued.Expected = i+1, a.Unknown, newEstimate(believed(a, s.Queued(i)))
+			queued.Position, queued.Unknown, queued.Expected = i+1, a.Unknown, readapi.NewEstimate(believed(a, s.Queued(i)))
 			t.Queued = append(t.Queued, queued)
 		}
 	}

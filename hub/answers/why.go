@@ -66,7 +66,7 @@ func (m *MemberImage) describe() readapi.Why {
 	reported := m.Activity.Reported
 	if reported == nil {
 		if m.isWaiting() {
-			w.Expected = newEstimate(eta.Estimate{Why: eta.UnknownNotReported})
+			w.Expected = readapi.NewEstimate(eta.Estimate{Why: eta.UnknownNotReported})
 		}
 		return w
 	}
@@ -78,7 +78,7 @@ func (m *MemberImage) describe() readapi.Why {
 		}
 	}
 	if estimate, listed := s.ForImage(m.Namespace, m.Name); listed || m.isWaiting() {
-		w.Expected = newEstimate(believed(m.Activity, estimate))
+		w.Expected = readapi.NewEstimate(believed(m.Activity, estimate))
 		w.BehindHead = !listed && m.Activity.Unknown == "" && int(reported.Queued) > len(reported.Head)
 	}
 	return w
@@ -92,10 +92,10 @@ func explainActivity(a inventory.Activity, s eta.Snapshot) *readapi.WhyActivity 
 		Active: make([]readapi.ActiveEntry, len(reported.Active)), Head: make([]readapi.QueuedEntry, len(reported.Head)),
 	}
 	for i := range reported.Active {
-		w.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: newEstimate(believed(a, s.Active(i)))}
+		w.Active[i] = readapi.ActiveEntry{ActiveImport: readapi.ActiveImport(reported.Active[i]), Expected: readapi.NewEstimate(believed(a, s.Active(i)))}
 	}
 	for i := range reported.Head {
-		w.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: newEstimate(believed(a, s.Queued(i)))}
+		w.Head[i] = readapi.QueuedEntry{QueuedImport: readapi.QueuedImport(reported.Head[i]), Expected: readapi.NewEstimate(believed(a, s.Queued(i)))}
 	}
 	return w
 }
@@ -112,14 +112,6 @@ func believed(a inventory.Activity, e eta.Estimate) eta.Estimate {
 		return eta.Estimate{Position: e.Position, Why: eta.UnknownNotReported}
 	}
 	return e
-}
-
-func newEstimate(e eta.Estimate) *readapi.Estimate {
-	if e.Why != "" {
-		return &readapi.Estimate{Reason: string(e.Why), Message: e.Why.Message()}
-	}
-	at, low, high := storedtime.Truncate(e.At), storedtime.Truncate(e.Low), storedtime.Truncate(e.High)
-	return &readapi.Estimate{At: &at, Earliest: &low, Latest: &high, AtMost: e.AtMost}
 }
 
 // explainBudget returns the chain from the fleet's policy to the number of imports.

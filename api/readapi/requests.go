@@ -170,10 +170,12 @@ func (c *Client) ImageDetail(ctx context.Context, source string) (*ImageDetail, 
 	return getAnswer[ImageDetail](ctx, c, "images/detail", url.Values{"source": {source}})
 }
 
-// ImageClusters asks what each cluster has, and is to have, of a FleetDiskImage: a page from an
-// offset on.
-func (c *Client) ImageClusters(ctx context.Context, name string, offset int) (*ImageClusters, error) {
-	return getAnswer[ImageClusters](ctx, c, "images/clusters", url.Values{"name": {name}, "offset": {strconv.Itoa(offset)}})
+// ImageClusters asks what clusters have, and are to have, of a FleetDiskImage: those that have a version
+// in a state, or all for "", as a page from an offset on.
+func (c *Client) ImageClusters(ctx context.Context, name string, state ImageState, offset int) (*ImageClusters, error) {
+	q := url.Values{"name": {name}, "offset": {strconv.Itoa(offset)}}
+	setText(q, "state", string(state))
+	return getAnswer[ImageClusters](ctx, c, "images/clusters", q)
 }
 
 // MemberImages asks for one page of a member's report, the Next of the page before; the

@@ -47,15 +47,22 @@ func (e *environment) listReported(ctx context.Context, hub *connect.Cluster, me
 	return images, err
 }
 
-// gatherWhere asks the read API once for each version; else it reads the reports of each cluster.
+// gatherWhere asks the read API once for each version, and for the clusters in which one is planned and
+// absent; else it reads the reports of each cluster.
 func (e *environment) gatherWhere(ctx context.Context, hub *connect.Cluster, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
 	// With overrides, clusters have a version of many sources: what they report of it is read by name.
 	isUnlike := len(img.Spec.Overrides) > 0 || slices.ContainsFunc(img.Status.Versions, func(v v1alpha1.VersionStatus) bool { return v.Overrides != nil })
-	fill := fillWhere
-	if isUnlike {
-		fill = fillWhereByName
-	}
-	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error { return fill(ctx, api, where, img) })
+	unread, err := e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		if isUnlike {
+			return fillWhereByName(ctx, api, where, img.Name, "")
+		}
+		// An image that is planned and absent has no source yet. Those are asked for first: one that is
+		// created meanwhile has its source afterwards.
+		if err := fillWhereByName(ctx, api, where, img.Name, readapi.ImagePlanned); err != nil {
+			return err
+		}
+		return fillWhere(ctx, api, where, img)
+	})
 	if errors.Is(err, readapi.ErrNotFound) {
 		unread, err = notSeenYet, nil
 	}
@@ -102,10 +109,11 @@ func fillWhere(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, 
 	return nil
 }
 
-// fillWhereByName asks the read API what each cluster has of a FleetDiskImage, a page at a time.
-func fillWhereByName(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, img *v1alpha1.FleetDiskImage) error {
+// fillWhereByName asks the read API what clusters have of a FleetDiskImage, a page at a time: those that
+// have a version in a state, or all for "". The hub reads the reports of each.
+func fillWhereByName(ctx context.Context, api *connect.ReadAPI, where *rollout.Where, name string, state readapi.ImageState) error {
 	for offset := 0; ; {
-		list, err := api.ImageClusters(ctx, img.Name, offset)
+		list, err := api.ImageClusters(ctx, name, state, offset)
 		if err != nil {
 			return err
 		}

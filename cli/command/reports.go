@@ -16,7 +16,7 @@ import (
 )
 
 // listReported returns the images that a member has reported: of its ClusterReports, which
-// administrators may read, else of the read API.
+// administrators may read, else of the read API. There are none of a member that this has not seen yet.
 func (e *environment) listReported(ctx context.Context, hub *connect.Cluster, member string) ([]v1alpha1.ReportedImage, error) {
 	if !e.reportsForbidden {
 		var reports v1alpha1.ClusterReportList
@@ -41,8 +41,11 @@ func (e *environment) listReported(ctx context.Context, hub *connect.Cluster, me
 			page = list.Next
 		}
 	})
-	if unread != "" {
+	switch {
+	case unread != "":
 		return nil, errors.New("what clusters report cannot be read. " + unread)
+	case errors.Is(err, readapi.ErrNotFound):
+		return nil, nil
 	}
 	return images, err
 }

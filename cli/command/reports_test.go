@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -8,8 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/readapi"
@@ -81,4 +87,27 @@ func TestWhereShowsWhatWaitsForAPerson(t *testing.T) {
 			assert.Equal(t, test.wantLab, where.Clusters[1].Has)
 		})
 	}
+}
+
+// TestPreloadGoesOnWithNewMembers: the hub lists a member before its read API knows it, and only
+// administrators may read reports.
+func TestPreloadGoesOnWithNewMembers(t *testing.T) {
+	e, hub := newReadAPI(t, func(*http.Request) any { return nil })
+	forbidden := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if _, ok := list.(*v1alpha1.ClusterReportList); ok {
+			return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "clusterreports"}, "", nil)
+		}
+		return c.List(ctx, list, options...)
+	}}
+	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "new-1", Labels: map[string]string{"region": "nordics"}}}
+	hub.Client = fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(apitest.FleetDiskImage("ubuntu").Obj(), member).WithInterceptorFuncs(forbidden).Build()
+	images, targets, err := e.gatherPreload(t.Context(), hub, []string{"ubuntu"}, "region=nordics")
+	require.NoError(t, err)
+	require.Len(t, targets, 1)
+	assert.Equal(t, "new-1", targets[0].Member.Name)
+	assert.Empty(t, targets[0].Reported)
+	_, unread, err := e.gatherForecast(t.Context(), hub, images, targets)
+	require.NoError(t, err)
+	assert.Empty(t, unread)
+	assert.Nil(t, targets[0].Activity)
 }

@@ -38,7 +38,7 @@ func (e *environment) ConnectMember(cluster string) (*connect.Cluster, error) {
 }
 
 // checkIdentity refuses a context that is another member than a cluster. What may not be read, or is not
-// there, refuses nothing.
+// there, refuses nothing. Its advice is one that each command can follow: some need a cluster.
 func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster string) error {
 	expected := &v1alpha1.MemberCluster{}
 	if err := hub.Client.Get(ctx, client.ObjectKey{Name: cluster}, expected); err != nil || expected.Status.ClusterUID == "" {
@@ -57,5 +57,5 @@ func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster st
 			}
 		}
 	}
-	return fmt.Errorf("--member-context %s: it is %s, not %s (without --cluster it is asked all the same)", member.Context, is, cluster)
+	return fmt.Errorf("--member-context %s: it is %s, not %s: name a context of %s", member.Context, is, cluster, cluster)
 }

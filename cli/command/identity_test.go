@@ -37,8 +37,8 @@ func TestMemberContextIsTheCluster(t *testing.T) {
 		wantError          string
 	}{
 		"the cluster":          {system: "1", cluster: "lab"},
-		"another member":       {system: "2", cluster: "lab", wantError: "--member-context ctx: it is member edge, not lab (without --cluster it is asked all the same)"},
-		"no member":            {system: "3", cluster: "lab", wantError: "--member-context ctx: it is another cluster, not lab (without --cluster it is asked all the same)"},
+		"another member":       {system: "2", cluster: "lab", wantError: "--member-context ctx: it is member edge, not lab: name a context of lab"},
+		"no member":            {system: "3", cluster: "lab", wantError: "--member-context ctx: it is another cluster, not lab: name a context of lab"},
 		"never reported":       {system: "2", cluster: "new"},
 		"no MemberCluster":     {system: "2", cluster: "nope"},
 		"the hub is away":      {system: "2", cluster: "lab", hubFails: true},

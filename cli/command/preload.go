@@ -44,7 +44,7 @@ not known, which --allow-unknown accepts. With -y nothing is written then; witho
 		Example: "  kubectl ot preload ubuntu -l region=nordics --dry-run\n  kubectl ot preload ubuntu -l region=nordics --before 18:00 -y",
 		Args:    cobra.MinimumNArgs(1),
 	}
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	cmd.Flags().StringVarP(&flags.selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
 	cmd.Flags().BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "show the cost, and write nothing")
@@ -61,6 +61,9 @@ not known, which --allow-unknown accepts. With -y nothing is written then; witho
 			return errors.New("--live is about one cluster: name it with --cluster")
 		}
 		if err := e.requireLive(); err != nil {
+			return err
+		}
+		if err := e.requireMemberForNamespace(cmd); err != nil {
 			return err
 		}
 		return e.preload(cmd.Context(), args, flags)

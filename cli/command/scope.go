@@ -11,11 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/shellword"
 )
 
-// scopeFlags are the flags of every command that name one cluster, rather than the fleet.
-var scopeFlags = []string{"cluster", "live", "member-context"}
-
-// objectFlags are those of commands about objects of a namespace, too.
-var objectFlags = append(slices.Clip(scopeFlags), "namespace")
+// objectFlags name one cluster, rather than the fleet, and a namespace of it.
+var objectFlags = []string{"cluster", "live", "member-context", "namespace"}
 
 // scopeAnnotation of a command names the objectFlags that it uses.
 const scopeAnnotation = "pelotech.ot/scope-flags"
@@ -125,7 +122,16 @@ func (e *environment) requireLive() error {
 	return nil
 }
 
-// scope returns the scopeFlags that were given, for commands about the same cluster that use them, too.
+// requireMemberForNamespace refuses -n where a command asks the hub, which answers for all namespaces. A
+// member may let the caller read the images of one namespace alone.
+func (e *environment) requireMemberForNamespace(cmd *cobra.Command) error {
+	if e.namespace() != "" && !e.live && e.Member == "" {
+		return fmt.Errorf("%s --namespace has no effect without --live: add that, or leave it out", cmd.CommandPath())
+	}
+	return nil
+}
+
+// scope returns the flags that name the cluster, as given, for commands about the same cluster that use them, too.
 func (e *environment) scope() (flags []string) {
 	if e.cluster != "" {
 		flags = append(flags, "--cluster", shellword.Quote(e.cluster))

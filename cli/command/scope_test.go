@@ -33,7 +33,7 @@ func TestScopeFlagsAreRefusedWhereNotUsed(t *testing.T) {
 	object := append(slices.Clip(all), "namespace")
 	wantUsed := map[string][]string{
 		"tree image": object, "tree machine": object, "get images": object, "get machines": object, "why image": object, "why machine": object,
-		"image where": {"cluster"}, "image retry": object, "preload": all, "policy show": {"cluster"}, "top": all, "doctor": object, "logs": object,
+		"image where": {"cluster"}, "image retry": object, "preload": object, "policy show": {"cluster"}, "top": object, "doctor": object, "logs": object,
 		"support-bundle": {"cluster", "member-context"}, "events": object, "events image": object, "events cluster": {"live", "member-context"},
 		"join push": {"member-context"}, "join pull": {"member-context"}, "accept": {"member-context"}, "leave": {"member-context"},
 	}
@@ -77,6 +77,9 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 		"rollout abort ubuntu --back-to=":                  "error: --back-to is empty: give it a value, or leave it out\n",
 		"image publish ubuntu --checksum=":                 "error: --checksum is empty: give it a value, or leave it out\n",
 		"preload ubuntu --selector=":                       "error: --selector is empty: give it a value, or leave it out\n",
+		"top -n farm":                                      "error: kubectl ot top --namespace has no effect without --live: add that, or leave it out\n",
+		"preload ubuntu -l region=nordics -n farm":         "error: kubectl ot preload --namespace has no effect without --live: add that, or leave it out\n",
+		"top --live -l region=nordics":                     "error: -l selects clusters of the hub, and one member is asked: leave it out, or leave out --live and --member-context\n",
 		"image retry ubuntu --member-context lab":          "error: --member-context lab: add --live, which asks the member itself\n",
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -41,7 +41,7 @@ Keys:
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: names,
 	}
-	useScopeFlags(cmd, scopeFlags...)
+	useScopeFlags(cmd, objectFlags...)
 	flags := cmd.Flags()
 	flags.BoolVar(&once, "once", false, "a table, then end")
 	flags.StringVarP(&selector, "selector", "l", "", "clusters by their labels, as in region=nordics")
@@ -54,6 +54,12 @@ Keys:
 		}
 		if sortBy != "" && !slices.Contains(top.Orders(subject), sortBy) {
 			return fmt.Errorf("--sort-by %s: %s are sorted by %s", sortBy, subject, strings.Join(top.Orders(subject), ", "))
+		}
+		if selector != "" && (e.live || e.Member != "") {
+			return errors.New("-l selects clusters of the hub, and one member is asked: leave it out, or leave out --live and --member-context")
+		}
+		if err := e.requireMemberForNamespace(cmd); err != nil {
+			return err
 		}
 		poll, end, err := e.gatherTop(selector)
 		if err != nil {

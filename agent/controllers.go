@@ -91,8 +91,9 @@ func newControllers(mgr ctrl.Manager, live client.Reader, permissions *health.Pe
 	c.reports = &reportcontroller.Reconciler{
 		Client: cached, Live: live, Mailbox: caches.mailbox, Kinds: c.kinds, Metrics: metrics.NewReport(ctrlmetrics.Registry),
 		ClusterUID: c.cluster.UID, Queue: queue, Policy: policyInForce.Current, Grants: grants, Elapsed: elapsed,
-		PlanResults: byImageName(c.planResults, c.planResults.Items), PrunedImages: byImageName(c.planResults, c.planResults.Prunes), PruneNonce: nonces.LastNonce,
-		Namespace: o.Namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
+		PlanResults: byImageName(c.planResults, c.planResults.Items), PrunedImages: byImageName(c.planResults, c.planResults.Prunes),
+		PruneNonce: func() string { return nonces.NonceForReport(elapsed()) },
+		Namespace:  o.Namespace, Version: version, Interval: o.reportInterval, Heartbeat: o.reportHeartbeat,
 	}
 	c.vms = &vmcontroller.Reconciler{
 		Client: cached, Live: live, Owned: caches.vmObjects, Events: events, Kinds: c.kinds,

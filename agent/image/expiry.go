@@ -17,8 +17,8 @@ type PlannedState struct {
 	DeleteAfter *time.Duration
 	// Prune of an image of this name that the plan requests; nil for none.
 	Prune *v1alpha1.PlannedPrune
-	// PruneUnconfirmed: Prune may have ended when this process asked for it, or longer ago than
-	// PruneNonceLife, so it does not begin.
+	// PruneUnconfirmed: Prune may have ended when a report of this process asked for it, or longer ago
+	// than PruneNonceLife, so it does not begin.
 	PruneUnconfirmed bool
 	// Retry of the plan's item: a new token starts a failed image over, once.
 	Retry string

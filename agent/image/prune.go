@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// PruneNonceLife is how long a prune may begin after the agent asked whether it is still requested.
+// PruneNonceLife is how long a prune may begin after a report has asked whether it is still requested.
 const PruneNonceLife = 2 * time.Minute
 
 // reconcilePrune takes an image through the undo window of an ImagePrune.
@@ -130,7 +130,7 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 	if p := d.pendingPrune(); p == nil || p.Until == nil {
 		if d.Plan.PruneUnconfirmed {
 			d.decision.AskPruneConfirmed = true
-			d.requeueWithin(PruneNonceLife)
+			d.requeueWithin(blockerRecheckInterval) // no event says that the nonce has lapsed
 			return
 		}
 		d.openUndoWindow(requested)

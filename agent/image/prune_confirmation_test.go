@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -21,7 +20,7 @@ func TestUnconfirmedPruneDoesNotBegin(t *testing.T) {
 			assert.Nil(t, w.status().Prune)
 			assert.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 			assert.True(t, w.lastDecision.AskPruneConfirmed)
-			assert.Equal(t, image.PruneNonceLife, w.lastDecision.RequeueAfter, "it asks again where no hub answers")
+			assert.Equal(t, time.Minute, w.lastDecision.RequeueAfter, "it asks again where no hub answers")
 
 			w.plan.PruneUnconfirmed = false
 			w.reconcile()

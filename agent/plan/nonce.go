@@ -13,9 +13,13 @@ import (
 //
 // Invariant: a plan that confirms the nonce was written after it was drawn, since no other process draws
 // it. A plan alone may be older: it lies in the mailbox while no hub runs.
+//
+// Invariant: a nonce is drawn for the report that carries it, so that its life is that of the round trip to
+// the hub, however late the report is written after the agent has asked.
 type PruneNonces struct {
 	mu      sync.Mutex
 	bootID  string
+	asked   bool // the next report draws a nonce; the last one has lapsed
 	count   int
 	nonce   string // empty: none was drawn
 	drawnAt time.Duration
@@ -24,22 +28,26 @@ type PruneNonces struct {
 // NewPruneNonces returns the nonces of the process with this boot ID.
 func NewPruneNonces(bootID string) *PruneNonces { return &PruneNonces{bootID: bootID} }
 
-// DrawNonce draws a nonce, unless the last one can still be confirmed.
-func (n *PruneNonces) DrawNonce(now time.Duration) (changed bool) {
+// RequestNonce has the next report ask, unless the last nonce can still be confirmed.
+func (n *PruneNonces) RequestNonce(now time.Duration) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.isAliveLocked(now) {
+	if n.asked || n.isAliveLocked(now) {
 		return false
 	}
-	n.count++
-	n.nonce, n.drawnAt = n.bootID+"/"+strconv.Itoa(n.count), now
+	n.asked = true
 	return true
 }
 
-// LastNonce returns the nonce that was drawn last; empty for none.
-func (n *PruneNonces) LastNonce() string {
+// NonceForReport returns the nonce of a report that is about to be written: the one that was drawn last, or
+// another one where that is asked for; empty for none.
+func (n *PruneNonces) NonceForReport(now time.Duration) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.asked {
+		n.count++
+		n.asked, n.nonce, n.drawnAt = false, n.bootID+"/"+strconv.Itoa(n.count), now
+	}
 	return n.nonce
 }
 

@@ -13,26 +13,43 @@ import (
 func TestPruneNonceLapses(t *testing.T) {
 	now := time.Hour
 	n := plan.NewPruneNonces("boot")
-	assert.Empty(t, n.LastNonce())
+	assert.Empty(t, n.NonceForReport(now), "nothing is asked")
 	assert.False(t, n.IsConfirmedBy("", now), "nothing was asked")
-	assert.True(t, n.DrawNonce(now))
-	first := n.LastNonce()
+	assert.True(t, n.RequestNonce(now))
+	first := n.NonceForReport(now)
 	assert.True(t, n.IsConfirmedBy(first, now))
 	assert.False(t, n.IsConfirmedBy("", now))
 	assert.False(t, n.IsConfirmedBy("other/1", now), "of a former process")
 
 	now += image.PruneNonceLife - 1
-	assert.False(t, n.DrawNonce(now), "the answer may still come")
+	assert.False(t, n.RequestNonce(now), "the answer may still come")
+	assert.Equal(t, first, n.NonceForReport(now))
 	assert.True(t, n.IsConfirmedBy(first, now))
 	now++
 	assert.False(t, n.IsConfirmedBy(first, now), "it may have ended since")
-	assert.Equal(t, first, n.LastNonce(), "the report stays as it is")
-	assert.True(t, n.DrawNonce(now))
-	assert.NotEqual(t, first, n.LastNonce())
+	assert.Equal(t, first, n.NonceForReport(now), "the report stays as it is")
+	assert.True(t, n.RequestNonce(now))
+	second := n.NonceForReport(now)
+	assert.NotEqual(t, first, second)
 	assert.False(t, n.IsConfirmedBy(first, now))
-	assert.True(t, n.IsConfirmedBy(n.LastNonce(), now))
+	assert.True(t, n.IsConfirmedBy(second, now))
 
 	again := plan.NewPruneNonces("next boot")
-	again.DrawNonce(0)
-	assert.NotEqual(t, first, again.LastNonce())
+	again.RequestNonce(0)
+	assert.NotEqual(t, first, again.NonceForReport(0))
+}
+
+// However long changes are collected before a report, its answer has the nonce's whole life to come.
+func TestPruneNonceLivesFromItsReport(t *testing.T) {
+	for _, interval := range []time.Duration{0, image.PruneNonceLife - 1, image.PruneNonceLife, 2*image.PruneNonceLife - 1} {
+		n := plan.NewPruneNonces("boot")
+		now := time.Hour
+		assert.True(t, n.RequestNonce(now))
+		assert.False(t, n.RequestNonce(now+interval), "the report is due already")
+		now += interval
+		nonce := n.NonceForReport(now)
+		now += image.PruneNonceLife - 1
+		assert.True(t, n.IsConfirmedBy(nonce, now), interval)
+		assert.False(t, n.IsConfirmedBy(nonce, now+1), interval)
+	}
 }

@@ -24,6 +24,8 @@ const (
 	repeatsNonces
 	nonceNeverLapses
 	keepsFormerNonce
+	drawsWhenItAsks
+	renewsWithEachReport
 )
 
 // nonceLifeSteps is how many steps of the model a nonce lives.
@@ -47,9 +49,14 @@ type confirmationModel struct {
 	copied  *v1alpha1.ClusterPlanSpec
 	begun   map[types.UID]bool
 	nonce   string
+	asks    bool // the next report has another nonce
 	drawnAt int
 	process int // how often the agent has started
 	drawn   int // nonces of this process
+
+	// reportDelay is how many steps after what it reports the agent writes a report once all settles, as
+	// --report-interval does; reportDue is the step of the next one, 0 for none.
+	reportDelay, reportDue int
 }
 
 func newConfirmationModel(bug confirmationBug) *confirmationModel {
@@ -78,24 +85,48 @@ func (m *confirmationModel) planOnHub() {
 	}
 }
 
+func (m *confirmationModel) hasLapsed() bool {
+	return m.nonce == "" || m.bug != nonceNeverLapses && m.now-m.drawnAt >= nonceLifeSteps
+}
+
+func (m *confirmationModel) drawNonce() {
+	m.drawn++
+	m.nonce, m.asks, m.drawnAt = fmt.Sprintf("process-%d/%d", m.process, m.drawn), false, m.now
+	if m.bug == repeatsNonces {
+		m.nonce = fmt.Sprint(m.drawn)
+	}
+}
+
+// writeReport writes the root of the report, which draws the nonce that it carries.
+func (m *confirmationModel) writeReport() {
+	switch {
+	case m.asks && m.hasLapsed():
+		m.drawNonce()
+	case m.bug == renewsWithEachReport:
+		m.drawnAt = m.now
+	}
+	m.report, m.confirmed, m.reportDue = &v1alpha1.ReportRoot{PruneNonce: m.nonce}, true, 0
+	if m.copied != nil {
+		m.report.Plan = &m.copied.PlanVersion
+	}
+}
+
 // runAgent begins what the plan confirms, and asks about the rest.
 func (m *confirmationModel) runAgent() (violation string) {
 	if m.copied == nil {
 		return ""
 	}
-	lapsed := m.nonce == "" || m.bug != nonceNeverLapses && m.now-m.drawnAt >= nonceLifeSteps
 	for _, p := range m.copied.Prunes {
 		if m.begun[p.UID] {
 			continue
 		}
-		if echo := m.copied.ConfirmedNonce; m.bug != beginsUnconfirmed && (lapsed || echo == nil || *echo != m.nonce) {
-			if lapsed {
-				m.drawn++
-				m.nonce, m.drawnAt = fmt.Sprintf("process-%d/%d", m.process, m.drawn), m.now
-				if m.bug == repeatsNonces {
-					m.nonce = fmt.Sprint(m.drawn)
-				}
-				lapsed = false
+		if echo := m.copied.ConfirmedNonce; m.bug != beginsUnconfirmed && (m.hasLapsed() || echo == nil || *echo != m.nonce) {
+			if m.hasLapsed() && m.bug == drawsWhenItAsks {
+				m.drawNonce()
+				m.enqueueReport()
+			} else if m.hasLapsed() && !m.asks {
+				m.asks = true
+				m.enqueueReport()
 			}
 			continue
 		}
@@ -109,6 +140,13 @@ func (m *confirmationModel) runAgent() (violation string) {
 		}
 	}
 	return ""
+}
+
+// enqueueReport has a report written, with all that comes until then.
+func (m *confirmationModel) enqueueReport() {
+	if m.reportDue == 0 {
+		m.reportDue = m.now + m.reportDelay
+	}
 }
 
 func (m *confirmationModel) step(n int, choose func(n int) int) (violation string) {
@@ -130,10 +168,7 @@ func (m *confirmationModel) step(n int, choose func(n int) int) (violation strin
 	case 3:
 		m.copied = m.plan
 	case 4:
-		m.report, m.confirmed = &v1alpha1.ReportRoot{PruneNonce: m.nonce}, true
-		if m.copied != nil {
-			m.report.Plan = &m.copied.PlanVersion
-		}
+		m.writeReport()
 	case 5:
 		return m.runAgent()
 	case 6: // another hub is elected
@@ -142,21 +177,29 @@ func (m *confirmationModel) step(n int, choose func(n int) int) (violation strin
 		m.known = true
 	case 8: // the agent restarts
 		m.process++
-		m.nonce, m.drawn = "", 0
+		m.nonce, m.asks, m.drawn, m.reportDue = "", false, 0, 0
 	}
 	return ""
 }
 
 // run lets everything happen, then what is left to itself settles, and returns what is wrong; empty if
 // nothing is. choose returns a number below n.
+//
+// Invariant: however late the agent's reports are, a prune that is requested begins: only from the report
+// to the plan that answers it must take less than a nonce lives.
 func (m *confirmationModel) run(choose func(n int) int) string {
+	m.reportDelay = choose(2 * nonceLifeSteps)
 	for range 300 {
 		if violation := m.step(choose(9), choose); violation != "" {
 			return violation
 		}
 	}
-	for range 2 {
-		for _, n := range []int{7, 4, 2, 3, 5, 4, 2, 3, 5} {
+	m.enqueueReport() // it restarts, or something else has changed
+	for range 20 {
+		for _, n := range []int{7, 4, 2, 3, 5} {
+			if n == 4 && (m.reportDue == 0 || m.now < m.reportDue) {
+				continue
+			}
 			if violation := m.step(n, choose); violation != "" {
 				return violation
 			}
@@ -186,6 +229,8 @@ func TestModelOfConfirmationFindsPlantedBugs(t *testing.T) {
 		repeatsNonces:         "a prune begins that had ended when the agent asked",
 		nonceNeverLapses:      "a prune begins that ended longer ago than a nonce lives",
 		keepsFormerNonce:      "a prune that is requested does not begin",
+		drawsWhenItAsks:       "a prune that is requested does not begin",
+		renewsWithEachReport:  "a prune begins that had ended when the agent asked",
 	} {
 		found := ""
 		for seed := uint64(0); seed < 500 && found != want; seed++ {

@@ -39,6 +39,7 @@ func TestPrunesAreConfirmedByNonce(t *testing.T) {
 			b.AskPrunesConfirmed()
 			b.AskPrunesConfirmed()
 			assert.Equal(t, 1, reports, "one nonce for all prunes")
+			assert.Equal(t, own, b.Nonces.NonceForReport(elapsed))
 			p := &v1alpha1.ClusterPlan{ObjectMeta: metav1.ObjectMeta{Namespace: "ot-agent", Name: v1alpha1.MailboxName}}
 			require.NoError(t, b.Get(t.Context(), types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p))
 			p.Spec.Sequence, p.Spec.ConfirmedNonce = 2, tt.confirmed

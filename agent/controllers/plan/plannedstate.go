@@ -44,10 +44,10 @@ func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName,
 	return state, nil
 }
 
-// AskPrunesConfirmed asks the hub, by the report, whether the prunes of the plan are still requested. The
-// plan that confirms them is another one, so it requeues their images.
+// AskPrunesConfirmed asks the hub, by the next report, whether the prunes of the plan are still requested.
+// The plan that confirms them is another one, so it requeues their images.
 func (r *Reconciler) AskPrunesConfirmed() {
-	if r.Nonces.DrawNonce(r.Elapsed()) {
+	if r.Nonces.RequestNonce(r.Elapsed()) {
 		r.EnqueueReport()
 	}
 }

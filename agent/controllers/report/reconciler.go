@@ -53,7 +53,8 @@ type Reconciler struct {
 	PlanResults  func() map[types.NamespacedName]v1alpha1.PlanItemReport
 	PrunedImages func() map[types.NamespacedName]v1alpha1.ReportedPrune
 
-	// PruneNonce is the one by which this process asks for prunes; empty for none.
+	// PruneNonce returns the one by which the root that is about to be written asks for prunes; empty for
+	// none.
 	PruneNonce func() string
 
 	// Queue has the order in which images get slots; Policy is the one in force, nil before

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pelotech/ot-fleet/agent/grant"
+	"github.com/pelotech/ot-fleet/agent/image"
+	"github.com/pelotech/ot-fleet/agent/plan"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -42,6 +44,26 @@ func TestReportCarriesRequest(t *testing.T) {
 	assert.Equal(t, "boot/2", m.readRoot(t).Transfers.Nonce)
 	m.r.Grants.SetDemand(grant.Demand{})
 	assert.Equal(t, &v1alpha1.ReportedTransfers{Limited: true, Safe: 1, Grant: 4, Slots: 2}, m.readRoot(t).Transfers, "without demand there is no request")
+}
+
+// A nonce is drawn with the root that carries it: of one that is written later, more of its life is left.
+func TestReportDrawsPruneNonce(t *testing.T) {
+	m := newFakeMember(t, 1)
+	nonces := plan.NewPruneNonces("boot")
+	m.r.PruneNonce = func() string { return nonces.NonceForReport(m.elapsed) }
+	assert.Empty(t, m.readRoot(t).PruneNonce)
+	require.True(t, nonces.RequestNonce(m.elapsed))
+	m.elapsed += image.PruneNonceLife // the report's interval
+	m.beforeWrite = func() { m.elapsed += 10 * time.Second }
+	assert.Equal(t, "boot/1", m.readRoot(t).PruneNonce)
+	assert.True(t, nonces.IsConfirmedBy("boot/1", m.elapsed))
+	m.elapsed += image.PruneNonceLife - 10*time.Second
+	assert.False(t, nonces.IsConfirmedBy("boot/1", m.elapsed), "counted from before the root was written")
+	m.beforeWrite = func() { t.Fatal("nothing has changed") }
+	assert.Equal(t, "boot/1", m.readRoot(t).PruneNonce)
+	m.beforeWrite = nil
+	require.True(t, nonces.RequestNonce(m.elapsed))
+	assert.Equal(t, "boot/2", m.readRoot(t).PruneNonce)
 }
 
 // From a ledger that another process has written, the hub could conclude that the grant of

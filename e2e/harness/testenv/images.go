@@ -162,6 +162,13 @@ func (s *Env) ListDataVolumes(t *testing.T, img *v1alpha1.VMDiskImage) []cdiv1.D
 	return list.Items
 }
 
+// ImportImage creates an image and waits until it has succeeded.
+func (s *Env) ImportImage(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
+	t.Helper()
+	s.Create(t, img)
+	return s.AwaitSucceeded(t, img)
+}
+
 // ObserveTest starts an observer. The function it returns checks S1, and that no DataVolume
 // name was used twice, over all that happened since.
 func (s *Env) ObserveTest(t *testing.T) func() observer.History {

@@ -33,8 +33,7 @@ import (
 // TestFailureReasons wants a reason of its own for every kind of failure, no more attempts
 // than can help, and nothing left in the cluster. Each run takes its share of the kinds.
 func TestFailureReasons(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "10", "stallTimeout", "2m"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "10", "stallTimeout", "2m")
 	ns := env.CreateHomeNamespace(t)
 	type failure struct {
 		path         string
@@ -80,10 +79,8 @@ func TestFailureReasons(t *testing.T) {
 // TestAttemptTimeout sets no backoff: the image already waits for its next slot while that of
 // its last attempt is freed, and no later event wakes it.
 func TestAttemptTimeout(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s"))
-	history := env.ObserveTest(t)
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
-	env.Create(t, img)
+	history := observeUnderPolicy(t, "attemptTimeout", "10s", "retryBackoffDuration", "0s", "maxRetryBackoff", "0s")
+	img := createImage(t, "/hang/a")
 	got := env.AwaitFailed(t, img, v1alpha1.ReasonTimeout)
 	assert.Contains(t, got.Status.Message, "not done within attemptTimeout, 10s")
 	assert.Equal(t, 2, history().Attempts(img.UID))
@@ -93,10 +90,8 @@ func TestAttemptTimeout(t *testing.T) {
 // Each run takes its share of the circumstances.
 func TestRetryByAnnotationStartsOver(t *testing.T) {
 	t.Run("by annotation", func(t *testing.T) {
-		env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
-		history := env.ObserveTest(t)
-		img := env.NewImage(env.CreateHomeNamespace(t), "image", "/flaky/2/100ms/a")
-		env.Create(t, img)
+		history := observeUnderPolicy(t, "retryLimit", "0")
+		img := createImage(t, "/flaky/2/100ms/a")
 		env.AwaitFailed(t, img, v1alpha1.ReasonImportFailed)
 		env.Update(t, img, func() { img.Annotations = map[string]string{v1alpha1.AnnotationRetry: "once"} })
 		env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
@@ -119,10 +114,8 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 		{"by an edit that makes no revision", "retryLimit", "0", "/flaky/1/100ms/a", v1alpha1.ReasonImportFailed, func(img *v1alpha1.VMDiskImage) { img.Spec.Priority = 1 }},
 	}) {
 		t.Run(test.name, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy(test.policyKey, test.policyValue))
-			history := env.ObserveTest(t)
-			img := env.NewImage(env.CreateHomeNamespace(t), "image", test.path)
-			env.Create(t, img)
+			history := observeUnderPolicy(t, test.policyKey, test.policyValue)
+			img := createImage(t, test.path)
 			env.AwaitImage(t, img, testenv.HasReason(test.reason))
 			env.Update(t, img, func() { test.request(img) })
 			env.AwaitSucceeded(t, img)
@@ -134,8 +127,7 @@ func TestRetryByAnnotationStartsOver(t *testing.T) {
 // TestBackingOffImageIsPassed wants the queue to skip an image that backs off.
 func TestBackingOffImageIsPassed(t *testing.T) {
 	testenv.RunInTurn(t, 5)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryBackoffDuration", "45s"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1", "retryBackoffDuration", "45s")
 	ns := env.CreateHomeNamespace(t)
 	fails, passes := env.NewImage(ns, "fails", "/flaky/1/100ms/a"), env.NewImage(ns, "passes", "/ok/100ms/a")
 	env.Create(t, fails, passes)

@@ -47,8 +47,7 @@ func TestDeletedImageLeavesNothing(t *testing.T) {
 		{name: "succeeded, by force", path: "/ok/100ms/a", until: awaitPhaseStep(v1alpha1.PhaseSucceeded), options: []client.DeleteOption{forced}},
 	}) {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryBackoffDuration", "1h"))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", "1", "retryBackoffDuration", "1h")
 			ns := env.CreateHomeNamespace(t)
 			img := env.NewSnapshottedImage(ns, "image", tt.path)
 			if tt.change != nil {
@@ -94,9 +93,7 @@ func TestForegroundDeletionTakesNoChildren(t *testing.T) {
 	testenv.RunInTurn(t, 27)
 	env.SetPolicy(t, testenv.NewPolicy())
 	ns := env.CreateHomeNamespace(t)
-	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/a")
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img)
+	img := env.ImportImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/a"))
 	// CDI deletes importer and prime claim some time after the import.
 	var before []string
 	require.True(t, testenv.AwaitCondition(t, func() bool {
@@ -139,16 +136,13 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-			history := env.ObserveTest(t)
-			ns := env.CreateHomeNamespace(t)
-			img := env.NewImage(ns, "image", "/hang/a")
-			env.Create(t, img)
+			history := observeUnderPolicy(t, "concurrency", "1")
+			img := createImage(t, "/hang/a")
 			env.AwaitImporting(t, img)
 			next := env.NewImage(env.CreateHomeNamespace(t), "next", "/ok/0s/a")
 			env.Create(t, next)
 			tt.do(t, img)
-			awaitNothingStored(t, ns)
+			awaitNothingStored(t, img.Namespace)
 			env.AwaitSucceeded(t, next)
 			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == 0 }))
 			assert.Equal(t, 1, history().Attempts(img.UID))
@@ -176,8 +170,7 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 		{"without its finalizer while no agent runs", "/hang/a", awaitImportingStep, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", "1")
 			ns := env.CreateHomeNamespace(t)
 			old := env.NewSnapshottedImage(ns, "image", tt.path)
 			env.Create(t, old)
@@ -209,8 +202,7 @@ func TestRecreatedImageTakesNothingOver(t *testing.T) {
 
 func TestSameNameInTwoNamespaces(t *testing.T) {
 	testenv.RunInTurn(t, 21)
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	first, second := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a"), env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/b")
 	env.Create(t, first, second)
 	firstReady, secondReady := env.AwaitSucceeded(t, first), env.AwaitSucceeded(t, second)
@@ -230,8 +222,7 @@ func TestSameNameInTwoNamespaces(t *testing.T) {
 // TestLongAndUnusualNames wants valid and distinct names for the children of any image.
 func TestLongAndUnusualNames(t *testing.T) {
 	testenv.RunInTurn(t, 9)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "8"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "8")
 	ns := env.CreateHomeNamespace(t)
 	long := strings.Repeat("a", 250)
 	var images []*v1alpha1.VMDiskImage

@@ -30,8 +30,7 @@ func requireHeldUp(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reas
 // TestCordonedNodes wants the scheduler's words, and the import to go on by itself.
 func TestCordonedNodes(t *testing.T) {
 	testenv.RunInTurn(t, 26)
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0")
 	cordon := func(on bool) error {
 		node := &corev1.Node{}
 		if err := env.Client().Get(context.Background(), client.ObjectKey{Name: simulator.NodeName}, node); err != nil {
@@ -43,8 +42,7 @@ func TestCordonedNodes(t *testing.T) {
 	}
 	require.NoError(t, cordon(true))
 	t.Cleanup(func() { assert.NoError(t, cordon(false)) })
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
-	env.Create(t, img)
+	img := createImage(t, "/ok/200ms/a")
 	requireHeldUp(t, img, v1alpha1.ReasonImporterUnschedulable, "0/1 nodes are available", false)
 	require.NoError(t, cordon(false))
 	env.AwaitSucceeded(t, img)
@@ -53,8 +51,7 @@ func TestCordonedNodes(t *testing.T) {
 
 // TestRefusedImporter has a LimitRange refuse CDI's Pod, which CDI says in its own words.
 func TestRefusedImporter(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0")
 	ns := env.CreateHomeNamespace(t)
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypeContainer, corev1.ResourceCPU, "1m")
 	img := env.NewImage(ns, "image", "/ok/200ms/a")

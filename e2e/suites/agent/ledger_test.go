@@ -68,8 +68,7 @@ func TestAPIServerEnforcesTheBudget(t *testing.T) {
 
 func TestLedgerCannotBeDeletedWhileImportsRun(t *testing.T) {
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
-	env.Create(t, img)
+	img := createImage(t, "/hang/a")
 	env.AwaitImporting(t, img)
 	err := env.Client().Delete(t.Context(), env.Ledger(t))
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -111,8 +110,7 @@ func TestLostLedgerIsRebuilt(t *testing.T) {
 	}) {
 		t.Run(tt.name, func(t *testing.T) {
 			const n = 2
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", fmt.Sprint(n)))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", fmt.Sprint(n))
 			images := fillQueue(t, n, tt.class)
 			tt.lose(t)
 			require.True(t, testenv.AwaitCondition(t, func() bool { return len(env.Ledger(t).Status.Slots) == n }))
@@ -152,9 +150,7 @@ func TestStrayDataVolumeIsDeleted(t *testing.T) {
 	testenv.RunInTurn(t, 20)
 	env.SetPolicy(t, testenv.NewPolicy())
 	ns := env.CreateHomeNamespace(t)
-	img := env.NewImage(ns, "image", "/ok/100ms/a")
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img)
+	img := env.ImportImage(t, env.NewImage(ns, "image", "/ok/100ms/a"))
 	before := env.MetricValue(t, "ot_agent_stray_data_volumes_total")
 	importer := func(name string, labels map[string]string) *cdiv1.DataVolume {
 		url := env.Source.URL + "/hang/a"

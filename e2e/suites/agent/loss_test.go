@@ -22,8 +22,7 @@ func TestDeletedDataVolumeIsRetried(t *testing.T) {
 	testenv.RunInTurn(t, 17)
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", "1")
 			img := env.NewImage(env.CreateHomeNamespace(t), "image", "/stuck/1/200ms/a")
 			img.Spec.StorageClass = class
 			env.Create(t, img)
@@ -40,10 +39,8 @@ func TestDeletedDataVolumeIsRetried(t *testing.T) {
 // TestRepeatedDataVolumeDeletionFails wants the image to fail after the last attempt.
 func TestRepeatedDataVolumeDeletionFails(t *testing.T) {
 	testenv.RunInTurn(t, 19)
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "1"))
-	history := env.ObserveTest(t)
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
-	env.Create(t, img)
+	history := observeUnderPolicy(t, "retryLimit", "1")
+	img := createImage(t, "/hang/a")
 	for range 2 {
 		require.NoError(t, env.Client().Delete(t.Context(), env.AwaitImporting(t, img)))
 	}
@@ -55,8 +52,7 @@ func TestRepeatedDataVolumeDeletionFails(t *testing.T) {
 // often as the policy allows in a day, and then to fail until a person acts.
 func TestLostStorageIsSyncedAgain(t *testing.T) {
 	testenv.RunInTurn(t, 18)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "resyncLimit", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1", "resyncLimit", "1")
 	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
@@ -89,12 +85,11 @@ func TestDeletedClaimIsSyncedAgain(t *testing.T) {
 	testenv.RunInTurn(t, 16)
 	for _, class := range []string{simulator.ClassCSI, simulator.ClassLocal} {
 		t.Run(class, func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", "1")
 			img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/1s/a")
 			img.Spec.StorageClass = class
-			env.Create(t, img)
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: env.AwaitSucceeded(t, img).Status.Serving.PersistentVolumeClaim}}
+			served := env.ImportImage(t, img).Status.Serving
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: img.Namespace, Name: served.PersistentVolumeClaim}}
 			require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(claim), claim))
 			require.NoError(t, env.Client().Delete(t.Context(), claim))
 			env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
@@ -121,11 +116,9 @@ func isServingAttempt(n int32) func(*v1alpha1.VMDiskImage) bool {
 
 // TestDeletedSnapshotIsRecreated wants a new snapshot of the existing import.
 func TestDeletedSnapshotIsRecreated(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
-	env.Create(t, img)
-	first := env.AwaitSucceeded(t, img).Status.Serving
+	first := env.ImportImage(t, img).Status.Serving
 	snapshots := listSnapshots(t, img)
 	require.Len(t, snapshots, 1)
 	require.NoError(t, env.Client().Delete(t.Context(), &snapshots[0]))
@@ -141,8 +134,7 @@ func TestDeletedSnapshotIsRecreated(t *testing.T) {
 // other images go on: a slot covers the transfer only.
 func TestSnapshotNeverReadyFails(t *testing.T) {
 	testenv.RunInTurn(t, 25)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/200ms/a")
 	img.Spec.SnapshotClass = simulator.SnapshotClassNever

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
+	"github.com/pelotech/ot-fleet/e2e/harness/observer"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -28,6 +29,21 @@ var env *testenv.Env
 
 func TestMain(m *testing.M) {
 	testenv.RunTests(m, &env, member.Options{Name: "agent", ImportProgress: true, LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+}
+
+// observeUnderPolicy sets testenv.NewPolicy of some keys, then starts the observer of ObserveTest.
+func observeUnderPolicy(t *testing.T, keysAndValues ...string) func() observer.History {
+	t.Helper()
+	env.SetPolicy(t, testenv.NewPolicy(keysAndValues...))
+	return env.ObserveTest(t)
+}
+
+// createImage creates an image in a namespace of its own.
+func createImage(t *testing.T, path string) *v1alpha1.VMDiskImage {
+	t.Helper()
+	img := env.NewImage(env.CreateHomeNamespace(t), "image", path)
+	env.Create(t, img)
+	return img
 }
 
 func listSnapshots(t *testing.T, img *v1alpha1.VMDiskImage) []snapshotv1.VolumeSnapshot {

@@ -55,8 +55,7 @@ func newSnapshotClass(name string) *snapshotv1.VolumeSnapshotClass {
 // others pass, and to go on by itself once it is there.
 func TestMissingPrerequisitesAreReported(t *testing.T) {
 	testenv.RunInTurn(t, 32)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	storage := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "later-" + ns}, Provisioner: simulator.ClassCSI + ".pelotech.ot"}
 	class := newSnapshotClass("later-" + ns)
@@ -118,8 +117,7 @@ func TestMissingPrerequisitesAreReported(t *testing.T) {
 
 func TestNoDefaultStorageClass(t *testing.T) {
 	const isDefault = "storageclass.kubernetes.io/is-default-class"
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	setDefault := func(value string) error {
 		class := &storagev1.StorageClass{}
 		if err := env.Client().Get(context.Background(), client.ObjectKey{Name: simulator.ClassCSI}, class); err != nil {
@@ -145,8 +143,7 @@ func TestNoDefaultStorageClass(t *testing.T) {
 // slot, and to go on by itself.
 func TestStorageClassUnknownToCDI(t *testing.T) {
 	testenv.RunInTurn(t, 22)
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0", "concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0", "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "unknown-" + ns}, Provisioner: simulator.ClassUnknown + ".pelotech.ot"}
 	createForTest(t, class)
@@ -169,8 +166,7 @@ func TestStorageClassUnknownToCDI(t *testing.T) {
 // TestClaimBeyondLimitRange: CDI names a claim that a LimitRange refuses nowhere but in its log.
 func TestClaimBeyondLimitRange(t *testing.T) {
 	testenv.RunInTurn(t, 23)
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0")
 	ns := env.CreateHomeNamespace(t)
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Gi")
 	img := env.NewImage(ns, "image", "/ok/200ms/a") // 1Gi, and CDI's overhead
@@ -208,8 +204,7 @@ func createWithoutURLRules(t *testing.T, img *v1alpha1.VMDiskImage) {
 
 // TestRefusalOfCDIsWebhook has CDI's webhook refuse an image that is stored.
 func TestRefusalOfCDIsWebhook(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0", "preflight", "false"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0", "preflight", "false")
 	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/%zz")
 	createWithoutURLRules(t, img)
 	awaitWaiting(t, img, v1alpha1.ReasonDataVolumeRefused, "Invalid source URL")
@@ -220,8 +215,7 @@ func TestRefusalOfCDIsWebhook(t *testing.T) {
 
 // TestSnapshotClassOfAnotherDriver wants the mismatch to be named before the download.
 func TestSnapshotClassOfAnotherDriver(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	ns := env.CreateHomeNamespace(t)
 	class := newSnapshotClass("foreign-" + ns)
 	class.Driver = "another.example.com"
@@ -236,13 +230,11 @@ func TestSnapshotClassOfAnotherDriver(t *testing.T) {
 
 func TestWaitForFirstConsumer(t *testing.T) {
 	testenv.RunInTurn(t, 28)
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
 	img.Spec.StorageClass = simulator.ClassWaitForFirstConsumer
 	img.Spec.SnapshotClass = ""
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img)
+	env.ImportImage(t, img)
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }
 
@@ -266,8 +258,7 @@ func awaitNoSpaceMessage(t *testing.T, img *v1alpha1.VMDiskImage) string {
 // images, and then a larger one.
 func TestStorageCapacityIsRespected(t *testing.T) {
 	testenv.RunInTurn(t, 14)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	class := "space-" + ns
 	env.CreateStorageClasses(t, class, class)
@@ -309,19 +300,11 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 		{"sim-csi.storageclass.storage.k8s.io/requests.storage", "500Mi", "20Gi", "of sim-csi.storageclass.storage.k8s.io/requests.storage"},
 	}) {
 		t.Run(string(tt.name), func(t *testing.T) {
-			env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-			history := env.ObserveTest(t)
+			history := observeUnderPolicy(t, "concurrency", "1")
 			ns := env.CreateHomeNamespace(t)
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}}
 			env.Create(t, quota)
-			// Without a quota controller, the API server enforces the status.
-			allow := func(hard string) {
-				quota.Status.Hard = corev1.ResourceList{tt.name: resource.MustParse(hard)}
-				quota.Status.Used = corev1.ResourceList{tt.name: resource.MustParse("0")}
-				require.NoError(t, env.Client().Status().Update(t.Context(), quota))
-				awaitCapacityRefresh(t)
-			}
-			allow(tt.few)
+			setQuotaStatus(t, quota, tt.name, tt.few)
 			img := env.NewImage(ns, "image", "/ok/200ms/a")
 			passes := env.NewImage(env.CreateHomeNamespace(t), "passes", "/ok/0s/a")
 			env.Create(t, img, passes)
@@ -332,26 +315,32 @@ func TestQuotaCapacityIsRespected(t *testing.T) {
 			awaitNoSpaceMessage(t, img)
 			assert.Zero(t, history().Attempts(img.UID))
 
-			allow(tt.all)
+			setQuotaStatus(t, quota, tt.name, tt.all)
 			env.AwaitSucceeded(t, img)
 			assert.Equal(t, 1, history().Attempts(img.UID))
 		})
 	}
 }
 
+// setQuotaStatus sets what a quota allows of a resource, of which nothing is used, and waits until the
+// agent has read it. Without a quota controller, the API server enforces the status.
+func setQuotaStatus(t *testing.T, quota *corev1.ResourceQuota, name corev1.ResourceName, hard string) {
+	t.Helper()
+	quota.Status.Hard = corev1.ResourceList{name: resource.MustParse(hard)}
+	quota.Status.Used = corev1.ResourceList{name: resource.MustParse("0")}
+	require.NoError(t, env.Client().Status().Update(t.Context(), quota))
+	awaitCapacityRefresh(t)
+}
+
 // TestQuotaSharedByTwoImages has a quota with room for one of two images: others pass the
 // second one.
 func TestQuotaSharedByTwoImages(t *testing.T) {
 	testenv.RunInTurn(t, 7)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "quota"}}
 	env.Create(t, quota)
-	quota.Status.Hard = corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("3500Mi")}
-	quota.Status.Used = corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("0")}
-	require.NoError(t, env.Client().Status().Update(t.Context(), quota))
-	awaitCapacityRefresh(t)
+	setQuotaStatus(t, quota, corev1.ResourceRequestsStorage, "3500Mi")
 
 	// The first import takes longer than MaxAgeAtAdmission.
 	first, second := env.NewImage(ns, "first", "/ok/15s/a"), env.NewImage(ns, "second", "/ok/200ms/b")

@@ -70,8 +70,7 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 // TestQuotaExceeded has CDI exceed a quota that the agent does not check. Others give
 // InsufficientStorage.
 func TestQuotaExceeded(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1")
 	ns := env.CreateHomeNamespace(t)
 	quota := createQuota(t, ns, corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")})
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
@@ -102,8 +101,7 @@ func awaitWaiting(t *testing.T, img *v1alpha1.VMDiskImage, reason v1alpha1.Reaso
 // wait until a person acts, while another one is imported, and to go on by itself after that.
 func requireWaitsWithoutSlot(t *testing.T, ns string, refusal client.Object, reason v1alpha1.Reason, message string) {
 	t.Helper()
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1", "retryLimit", "0"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "concurrency", "1", "retryLimit", "0")
 	img := env.NewImage(ns, "image", "/ok/200ms/a")
 	env.Create(t, img)
 	awaitWaiting(t, img, reason, message)
@@ -187,8 +185,7 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 		require.NoError(t, env.Client().Create(t.Context(), review))
 		return !review.Status.Allowed
 	}), "the right is not lost")
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
-	env.Create(t, img)
+	img := createImage(t, "/ok/200ms/a")
 	env.AwaitLedgerCondition(t, v1alpha1.ConditionRightsComplete, metav1.ConditionFalse, "RightsMissing")
 	require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(img), img))
 	assert.NotEqual(t, v1alpha1.PhaseFailed, img.Status.Phase, "%s", img.Status.Message)
@@ -203,8 +200,7 @@ func TestLostRightUsesNoAttempt(t *testing.T) {
 // source to delay other images only briefly.
 func TestPreflightRejectsBadURLs(t *testing.T) {
 	t.Run("a definite answer", func(t *testing.T) {
-		env.SetPolicy(t, testenv.NewPolicy())
-		history := env.ObserveTest(t)
+		history := observeUnderPolicy(t)
 		ns := env.CreateHomeNamespace(t)
 		for path, reason := range map[string]v1alpha1.Reason{"gone": v1alpha1.ReasonNotFound, "removed": v1alpha1.ReasonNotFound, "denied": v1alpha1.ReasonForbidden} {
 			img := env.NewImage(ns, path, "/"+path+"/"+ns)
@@ -216,8 +212,7 @@ func TestPreflightRejectsBadURLs(t *testing.T) {
 		assert.Empty(t, history().Creations())
 	})
 	t.Run("a source that does not answer", func(t *testing.T) {
-		env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-		history := env.ObserveTest(t)
+		history := observeUnderPolicy(t, "concurrency", "1")
 		ns := env.CreateHomeNamespace(t)
 		silent, next := env.NewImage(ns, "silent", "/silent/a"), env.NewImage(ns, "next", "/ok/0s/a")
 		env.Create(t, silent, next)
@@ -237,9 +232,7 @@ func requireImportedUnasked(t *testing.T) {
 	t.Helper()
 	history := env.ObserveTest(t)
 	ns := env.CreateHomeNamespace(t)
-	img := env.NewImage(ns, "image", "/gone/"+ns)
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img) // the importer serves /gone/
+	img := env.ImportImage(t, env.NewImage(ns, "image", "/gone/"+ns)) // the importer serves /gone/
 	assert.Zero(t, env.HeadRequests("/gone/"+ns))
 	assert.Equal(t, 1, history().Attempts(img.UID))
 }

@@ -23,10 +23,8 @@ func setSourcePath(t *testing.T, img *v1alpha1.VMDiskImage, path string) {
 
 func TestSourceChangedWhileQueued(t *testing.T) {
 	testenv.RunInTurn(t, 29)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "0"))
-	history := env.ObserveTest(t)
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/notfound/100ms/a")
-	env.Create(t, img)
+	history := observeUnderPolicy(t, "concurrency", "0")
+	img := createImage(t, "/notfound/100ms/a")
 	env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 	setSourcePath(t, img, "/ok/100ms/b")
 	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
@@ -47,10 +45,8 @@ func readRevisions(t *testing.T, img *v1alpha1.VMDiskImage) []v1alpha1.RevisionS
 // freed before the new one starts.
 func TestSourceChangedWhileImporting(t *testing.T) {
 	testenv.RunInTurn(t, 30)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/hang/a")
-	env.Create(t, img)
+	history := observeUnderPolicy(t, "concurrency", "1")
+	img := createImage(t, "/hang/a")
 	old := env.AwaitImporting(t, img)
 	setSourcePath(t, img, "/ok/200ms/b")
 	env.AwaitSucceeded(t, img)
@@ -65,11 +61,9 @@ func TestSourceChangedWhileImporting(t *testing.T) {
 // TestSourceChangedAfterSuccess wants the old revision to be served until the new one is ready,
 // and its storage to be deleted then.
 func TestSourceChangedAfterSuccess(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
-	env.Create(t, img)
-	old := env.AwaitSucceeded(t, img).Status.Serving
+	old := env.ImportImage(t, img).Status.Serving
 	setSourcePath(t, img, "/hang/b")
 	got := env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {
 		return img.Status.Phase == v1alpha1.PhaseSyncing && img.Status.Revision != old.Revision
@@ -90,11 +84,9 @@ func TestSourceChangedAfterSuccess(t *testing.T) {
 // TestSourceChangedToAFailingOne wants the old revision to be served still.
 func TestSourceChangedToAFailingOne(t *testing.T) {
 	testenv.RunInTurn(t, 31)
-	env.SetPolicy(t, testenv.NewPolicy())
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t)
 	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
-	env.Create(t, img)
-	old := env.AwaitSucceeded(t, img).Status.Serving
+	old := env.ImportImage(t, img).Status.Serving
 	setSourcePath(t, img, "/notfound/100ms/b")
 	got := env.AwaitFailed(t, img, v1alpha1.ReasonNotFound)
 	require.NotNil(t, got.Status.Serving)
@@ -110,11 +102,9 @@ func TestSourceChangedToAFailingOne(t *testing.T) {
 func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 	testenv.RunInTurn(t, 11)
 	t.Run("to a ready revision", func(t *testing.T) {
-		env.SetPolicy(t, testenv.NewPolicy())
-		history := env.ObserveTest(t)
+		history := observeUnderPolicy(t)
 		img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/a")
-		env.Create(t, img)
-		old := env.AwaitSucceeded(t, img).Status.Serving
+		old := env.ImportImage(t, img).Status.Serving
 		setSourcePath(t, img, "/hang/b")
 		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonImporting))
 		setSourcePath(t, img, "/ok/100ms/a")
@@ -124,10 +114,8 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 		assert.LessOrEqual(t, history().Attempts(img.UID), 2)
 	})
 	t.Run("to a revision that was being imported", func(t *testing.T) {
-		env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-		history := env.ObserveTest(t)
-		img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/10s/a")
-		env.Create(t, img)
+		history := observeUnderPolicy(t, "concurrency", "1")
+		img := createImage(t, "/ok/10s/a")
 		env.AwaitImporting(t, img)
 		setSourcePath(t, img, "/hang/b")
 		setSourcePath(t, img, "/ok/10s/a")
@@ -143,11 +131,8 @@ func TestSourceChangedBackDownloadsNothing(t *testing.T) {
 // be left in the end.
 func TestRevisionsAreBounded(t *testing.T) {
 	testenv.RunInTurn(t, 35)
-	env.SetPolicy(t, testenv.NewPolicy("concurrency", "1"))
-	history := env.ObserveTest(t)
-	img := env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/0")
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img)
+	history := observeUnderPolicy(t, "concurrency", "1")
+	img := env.ImportImage(t, env.NewSnapshottedImage(env.CreateHomeNamespace(t), "image", "/ok/100ms/0"))
 	for i := range 8 {
 		setSourcePath(t, img, fmt.Sprintf("/hang/%d", i))
 		got := env.AwaitImage(t, img, func(img *v1alpha1.VMDiskImage) bool {

@@ -97,8 +97,7 @@ func TestSourcesReachTheImporter(t *testing.T) {
 // TestHeadersAreCheckedBeforeAttempts wants a refused header to cost no attempt, and its
 // correction to be taken up.
 func TestHeadersAreCheckedBeforeAttempts(t *testing.T) {
-	env.SetPolicy(t, testenv.NewPolicy("retryLimit", "0"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryLimit", "0")
 	ns := env.CreateHomeNamespace(t)
 	env.AllowSecrets(t, ns)
 	env.Create(t, newSecret(ns, "broken", "any", "Authorization: Bearer s3cr3t\n"), newSecret(ns, "token", "any", "Authorization: Bearer s3cr3t"))

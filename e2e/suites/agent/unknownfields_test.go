@@ -24,8 +24,7 @@ import (
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	testenv.RunInTurn(t, 1)
 	// An attempt that is refused backs off for longer than the agent takes the field for known.
-	env.SetPolicy(t, testenv.NewPolicy("retryBackoffDuration", "15s"))
-	history := env.ObserveTest(t)
+	history := observeUnderPolicy(t, "retryBackoffDuration", "15s")
 	ns := env.CreateHomeNamespace(t)
 	const known = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/source/properties/http/properties/checksum"
 	crd := &unstructured.Unstructured{}

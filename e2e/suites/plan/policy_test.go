@@ -53,9 +53,7 @@ func TestPolicyDeletedLater(t *testing.T) {
 	assert.Contains(t, c.Message, "last valid policy stays in force, concurrency 2")
 	assert.EqualValues(t, 2, env.Ledger(t).Status.Budget)
 
-	img := env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a")
-	env.Create(t, img)
-	env.AwaitSucceeded(t, img)
+	env.ImportImage(t, env.NewImage(env.CreateHomeNamespace(t), "image", "/ok/200ms/a"))
 	history()
 }
 

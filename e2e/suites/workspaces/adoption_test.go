@@ -96,7 +96,7 @@ func TestOrphanedDiskHoldsItsImage(t *testing.T) {
 	testenv.RunInTurn(t, 12)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
-	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	img := env.ImportImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
 	old := createAndAwaitRunning(t, testenv.NewMachine(ns, "vm", img))
 	deleteObject(t, old, client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	env.AwaitGone(t, old)
@@ -127,7 +127,7 @@ func TestOrphanedClaimHoldsItsImage(t *testing.T) {
 	testenv.RunInTurn(t, 13)
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
-	img := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
+	img := env.ImportImage(t, env.NewSnapshottedImage(farm, "image", "/ok/100ms/a"))
 	vm := testenv.NewMachine(ns, "vm", img)
 	vm.Spec.RunStrategy = "Halted"
 	env.Create(t, vm)

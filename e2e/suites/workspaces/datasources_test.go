@@ -127,7 +127,7 @@ func TestArchitectureMismatchWaits(t *testing.T) {
 	ns := env.CreateNamespace(t)
 	img := env.NewSnapshottedImage(ns, "image", "/ok/100ms/architecture")
 	img.Spec.Architecture = v1alpha1.ArchitectureAMD64
-	createAndAwaitImage(t, img)
+	env.ImportImage(t, img)
 	vm := testenv.NewMachine(ns, "vm", img)
 	vm.Spec.Architecture = v1alpha1.ArchitectureARM64
 	env.Create(t, vm)

@@ -42,14 +42,14 @@ func TestDataDisks(t *testing.T) {
 	t.Parallel()
 	ns, farm := env.CreateNamespace(t), env.CreateNamespace(t)
 	root := sharedImage(t)
-	tools := createAndAwaitImage(t, env.NewSnapshottedImage(farm, "tools", "/ok/100ms/tools"))
+	tools := env.ImportImage(t, env.NewSnapshottedImage(farm, "tools", "/ok/100ms/tools"))
 	models := env.NewSnapshottedImage(farm, "models", "/ok/100ms/models")
 	vm := testenv.NewMachine(ns, "vm", root)
 	vm.Spec.Disks = []v1alpha1.Disk{imageDisk("tools", tools), imageDisk("models", models), blankDisk("scratch")}
 	env.Create(t, vm)
 	waiting := awaitReason(t, vm, v1alpha1.ReasonImageMissing)
 	assert.Contains(t, waiting.Status.Message, "disk models: VMDiskImage "+farm+"/models does not exist")
-	models = createAndAwaitImage(t, models)
+	models = env.ImportImage(t, models)
 	vm = awaitRunning(t, vm)
 	awaitCondition(t, vm, v1alpha1.ConditionDisksReady, metav1.ConditionTrue)
 	for i, img := range []*v1alpha1.VMDiskImage{tools, models} {

@@ -189,7 +189,7 @@ func TestRootDiskWithoutAccessModes(t *testing.T) {
 	env.SetClaimProperties(t, class.Name)
 	img := env.NewImage(ns, "image", "/ok/100ms/a")
 	img.Spec.StorageClass = class.Name
-	createAndAwaitImage(t, img)
+	env.ImportImage(t, img)
 	env.ClearClaimProperties(t, class.Name)
 	vm := testenv.NewMachine(ns, "vm", img)
 	env.Create(t, vm)

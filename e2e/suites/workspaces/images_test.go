@@ -224,7 +224,7 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 	testenv.RunInTurn(t, 10)
 	t.Parallel()
 	ns := env.CreateNamespace(t)
-	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
+	img := env.ImportImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
 	former := createAndAwaitRunning(t, vm)
 	disk := requireObject(t, rootDiskOf(vm))
@@ -258,7 +258,7 @@ func TestDeletedRootDiskIsCloned(t *testing.T) {
 // another one, which is cloned.
 func TestDeletedSnapshotDuringClone(t *testing.T) {
 	ns := env.CreateNamespace(t)
-	img := createAndAwaitImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
+	img := env.ImportImage(t, env.NewSnapshottedImage(ns, "image", "/ok/100ms/1"))
 	vm := testenv.NewMachine(ns, "vm", img)
 	former := createAndAwaitRunning(t, vm)
 	made := map[string]bool{former.Status.Pinned.VolumeSnapshot: true}
@@ -294,7 +294,7 @@ func TestForgedRootDiskIsNotUsed(t *testing.T) {
 	img := env.NewSnapshottedImage(farm, "image", "/ok/100ms/image.qcow2")
 	treasure := newBlankDataVolume(farm, "treasure")
 	env.Create(t, treasure)
-	img = createAndAwaitImage(t, img)
+	img = env.ImportImage(t, img)
 	awaitPopulated(t, treasure)
 
 	vm := testenv.NewMachine(ns, "vm", img)

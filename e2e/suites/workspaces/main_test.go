@@ -77,13 +77,6 @@ func sharedImage(t *testing.T) *v1alpha1.VMDiskImage {
 	return env.AwaitSucceeded(t, img)
 }
 
-// createAndAwaitImage creates an image and waits until it is ready.
-func createAndAwaitImage(t *testing.T, img *v1alpha1.VMDiskImage) *v1alpha1.VMDiskImage {
-	t.Helper()
-	env.Create(t, img)
-	return env.AwaitSucceeded(t, img)
-}
-
 // withImageTemplate returns a VM with a template of its image.
 func withImageTemplate(namespace, name string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
 	vm := testenv.NewMachine(namespace, name, img)

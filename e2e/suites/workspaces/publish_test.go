@@ -116,8 +116,7 @@ func TestPlainMachinesBootFromPublishedImage(t *testing.T) {
 	env.Create(t, instancetype)
 	img := publishedImage(ns, "ubuntu-24", "/ok/100ms/published")
 	img.Spec.Defaults = &v1alpha1.MachineDefaults{Instancetype: instancetype.GetName()}
-	env.Create(t, img)
-	img = awaitPublished(t, env.AwaitSucceeded(t, img), v1alpha1.ReasonPublished)
+	img = awaitPublished(t, env.ImportImage(t, img), v1alpha1.ReasonPublished)
 	awaitPointer(t, ns, img.Status.Serving.VolumeSnapshot)
 	allowClones(t, ns, other)
 
@@ -144,8 +143,7 @@ func TestPublishedImageMovesOn(t *testing.T) {
 	t.Parallel()
 	ns, other := env.CreateNamespace(t), env.CreateNamespace(t)
 	img := publishedImage(ns, "ubuntu-24", "/ok/100ms/first")
-	env.Create(t, img)
-	first := awaitPublished(t, env.AwaitSucceeded(t, img), v1alpha1.ReasonPublished)
+	first := awaitPublished(t, env.ImportImage(t, img), v1alpha1.ReasonPublished)
 	awaitPointer(t, ns, first.Status.Serving.VolumeSnapshot)
 	firstClaim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: first.Status.Serving.PersistentVolumeClaim}}
 	class := "unserved-" + ns

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -64,9 +64,7 @@ func TestForbiddenWritesRefusedByOthers(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, got.Status)
-			assert.Equal(t, tt.wantReason, got.Reason)
-			assert.Contains(t, got.Message, tt.wantText)
+			apitest.AssertCondition(t, &got, tt.want, tt.wantReason, tt.wantText)
 		})
 	}
 }

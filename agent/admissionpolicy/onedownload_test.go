@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -39,9 +40,7 @@ func TestOneDownloadCondition(t *testing.T) {
 				want = metav1.ConditionTrue
 			}
 			assert.Equal(t, v1alpha1.ConditionOneDownload, c.Type)
-			assert.Equal(t, want, c.Status)
-			assert.Equal(t, test.wantReason, c.Reason)
-			assert.Contains(t, c.Message, test.wantText)
+			apitest.AssertCondition(t, &c, want, test.wantReason, test.wantText)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/admissionpolicy"
 )
@@ -46,9 +47,7 @@ func TestApprovalCondition(t *testing.T) {
 			test.change(&state)
 			c := admissionpolicy.ApprovalCondition(admissionpolicy.PrunesPolicy, state)
 			assert.Equal(t, v1alpha1.ConditionApprovalGuarded, c.Type)
-			assert.Equal(t, test.want, c.Status)
-			assert.Equal(t, test.wantReason, c.Reason)
-			assert.Contains(t, c.Message, test.wantText)
+			apitest.AssertCondition(t, &c, test.want, test.wantReason, test.wantText)
 			if test.want == notGuarded {
 				assert.Contains(t, c.Message, "set spec.undo", "the advice")
 			}
@@ -63,7 +62,5 @@ func setValidationActions(s *admissionpolicy.PolicyState, all ...admissionv1.Val
 func TestNotEnforcedPolicyIsNotRead(t *testing.T) {
 	c, err := (&admissionpolicy.ApprovalCheck{}).CheckPolicy(t.Context(), admissionpolicy.WavesPolicy)
 	require.NoError(t, err)
-	assert.Equal(t, metav1.ConditionFalse, c.Status)
-	assert.Equal(t, v1alpha1.ReasonNotEnforced, c.Reason)
-	assert.Contains(t, c.Message, "approvals.enforced")
+	apitest.AssertCondition(t, &c, metav1.ConditionFalse, v1alpha1.ReasonNotEnforced, "approvals.enforced")
 }

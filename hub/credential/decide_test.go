@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -122,10 +123,7 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, tt.wantDrop, got.Drop)
 			assert.Equal(t, tt.wantProbe, got.ProbeGiven)
 			assert.Equal(t, tt.wantWait, got.Wait)
-			require.NotNil(t, got.Condition)
-			assert.Equal(t, tt.wantStatus, got.Condition.Status)
-			assert.Equal(t, tt.wantReason, got.Condition.Reason)
-			assert.Contains(t, got.Condition.Message, tt.wantMessage)
+			apitest.AssertCondition(t, got.Condition, tt.wantStatus, tt.wantReason, tt.wantMessage)
 		})
 	}
 }

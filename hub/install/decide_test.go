@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -149,15 +149,10 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, tt.action, d.Action)
 			assert.Equal(t, tt.take, d.TakeOwnership)
 			assert.Equal(t, tt.after, d.RecheckAfter)
-			if tt.status == "" {
-				assert.Nil(t, d.Condition)
-				return
+			apitest.AssertCondition(t, d.Condition, tt.status, tt.reason, tt.message)
+			if d.Condition != nil {
+				assert.Equal(t, v1alpha1.ConditionAgentInstalled, d.Condition.Type)
 			}
-			require.NotNil(t, d.Condition)
-			assert.Equal(t, v1alpha1.ConditionAgentInstalled, d.Condition.Type)
-			assert.Equal(t, tt.status, d.Condition.Status, d.Condition.Message)
-			assert.Equal(t, tt.reason, d.Condition.Reason, d.Condition.Message)
-			assert.Contains(t, d.Condition.Message, tt.message)
 		})
 	}
 }

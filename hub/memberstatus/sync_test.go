@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
@@ -60,9 +61,7 @@ func TestStatusShowsStalledSync(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, _ := memberstatus.Compute(test.view)
 			reachable := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionReachable)
-			assert.Equal(t, test.wantReachable, reachable.Status)
-			assert.Equal(t, test.wantReason, reachable.Reason)
-			assert.Contains(t, reachable.Message, test.wantMessage)
+			apitest.AssertCondition(t, reachable, test.wantReachable, test.wantReason, test.wantMessage)
 			assert.Equal(t, test.wantHealthy, meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionAgentHealthy).Status)
 		})
 	}

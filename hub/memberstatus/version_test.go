@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
@@ -44,10 +45,7 @@ func TestVersionSkew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			status, _ := memberstatus.Compute(healthyInputWith(func(v *memberstatus.Input) { v.HubVersion, v.Report.AgentVersion = tt.hub, tt.agent }))
 			got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
-			require.NotNil(t, got)
-			assert.Equal(t, tt.wantStatus, got.Status)
-			assert.Equal(t, tt.wantReason, got.Reason)
-			assert.Contains(t, got.Message, tt.wantMessage)
+			apitest.AssertCondition(t, got, tt.wantStatus, tt.wantReason, tt.wantMessage)
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 			assert.Equal(t, tt.wantReady, ready.Status)
 			if tt.wantStatus == no {
@@ -81,10 +79,7 @@ func TestOlderKindsAreReported(t *testing.T) {
 				v.HubVersion, v.Report.AgentVersion, v.UnsupportedFields = tt.hub, tt.agent, []string{field}
 			}))
 			got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionVersionSupported)
-			require.NotNil(t, got)
-			assert.Equal(t, tt.wantStatus, got.Status)
-			assert.Equal(t, tt.wantReason, got.Reason)
-			assert.Contains(t, got.Message, tt.wantMessage)
+			apitest.AssertCondition(t, got, tt.wantStatus, tt.wantReason, tt.wantMessage)
 			assert.Equal(t, tt.wantStatus, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Status)
 		})
 	}

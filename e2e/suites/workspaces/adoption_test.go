@@ -33,8 +33,7 @@ func isOwnedBy(o client.Object, vm *v1alpha1.VirtualMachine) bool {
 func TestStrippedOwnersAreSetAgain(t *testing.T) {
 	t.Parallel()
 	ns := env.CreateNamespace(t)
-	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
-	vm = createAndAwaitRunning(t, vm)
+	vm := createAndAwaitRunning(t, testenv.NewMachine(ns, "vm", sharedImage(t)))
 	guest := requireObject(t, kubeVirtVMIOf(vm))
 	setCores(t, vm, "2") // a change that waits for a restart
 	awaitCondition(t, vm, v1alpha1.ConditionRestartRequired, metav1.ConditionTrue)
@@ -43,9 +42,7 @@ func TestStrippedOwnersAreSetAgain(t *testing.T) {
 		awaitObject(t, o, "owned again", func(o client.Object) bool { return isOwnedBy(o, vm) })
 	}
 	assert.Equal(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID)
-	deleteObject(t, vm)
-	env.AwaitGone(t, vm)
-	awaitNothingLeft(t, ns)
+	deleteAndAwaitNothingLeft(t, vm)
 }
 
 // TestOrphanedVMIsTakenOver deletes a running VM and keeps its objects, creates it again, and takes
@@ -85,9 +82,7 @@ func TestOrphanedVMIsTakenOver(t *testing.T) {
 	assert.Equal(t, guest.UID, requireObject(t, kubeVirtVMIOf(vm)).UID, "it runs on")
 	require.NotNil(t, vm.Status.Pinned, "the image is referenced")
 
-	deleteObject(t, vm)
-	env.AwaitGone(t, vm)
-	awaitNothingLeft(t, ns)
+	deleteAndAwaitNothingLeft(t, vm)
 }
 
 // TestOrphanedDiskHoldsItsImage deletes a VM and keeps its objects: the image stays until the disk

@@ -100,9 +100,7 @@ func TestDataDisks(t *testing.T) {
 	setRunStrategy(t, vm, kubevirtv1.RunStrategyAlways)
 	awaitRunning(t, vm)
 
-	deleteObject(t, vm)
-	env.AwaitGone(t, vm)
-	awaitNothingLeft(t, ns)
+	deleteAndAwaitNothingLeft(t, vm)
 	awaitHolders(t, models)
 }
 

@@ -107,6 +107,18 @@ func createQuota(t *testing.T, ns string, hard corev1.ResourceList) *corev1.Reso
 	return quota
 }
 
+// requireHeldUpBy wants a VM to be stalled, with a message that has some parts, and to run once the
+// object that holds it up is deleted.
+func requireHeldUpBy(t *testing.T, vm *v1alpha1.VirtualMachine, obstacle client.Object, reason v1alpha1.Reason, want ...string) {
+	t.Helper()
+	said := awaitStalled(t, vm, reason)
+	for _, part := range want {
+		assert.Contains(t, said, part)
+	}
+	deleteObject(t, obstacle)
+	awaitRunning(t, vm)
+}
+
 // TestRefusedInstances wants the sentence of the quota or LimitRange that refuses an instance or
 // its virt-launcher, and the VM to run without it.
 func TestRefusedInstances(t *testing.T) {
@@ -136,12 +148,7 @@ func TestRefusedInstances(t *testing.T) {
 			awaitReason(t, vm, v1alpha1.ReasonStopped)
 			obstacle := refuse.by(t, ns)
 			env.Update(t, vm, func() { vm.Spec.RunStrategy = "Always" })
-			said := awaitStalled(t, vm, refuse.reason)
-			for _, part := range refuse.want {
-				assert.Contains(t, said, part)
-			}
-			deleteObject(t, obstacle)
-			awaitRunning(t, vm)
+			requireHeldUpBy(t, vm, obstacle, refuse.reason, refuse.want...)
 		})
 	}
 }
@@ -155,11 +162,7 @@ func TestRootDiskBeyondQuota(t *testing.T) {
 	quota := createQuota(t, ns, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("1Mi")})
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	env.Create(t, vm)
-	said := awaitStalled(t, vm, v1alpha1.ReasonQuotaExceeded)
-	assert.Contains(t, said, "CDI reports ErrExceededQuota: ")
-	assert.Contains(t, said, "exceeded quota: quota, requested: requests.storage=")
-	deleteObject(t, quota)
-	awaitRunning(t, vm)
+	requireHeldUpBy(t, vm, quota, v1alpha1.ReasonQuotaExceeded, "CDI reports ErrExceededQuota: ", "exceeded quota: quota, requested: requests.storage=")
 }
 
 // TestRootDiskBeyondLimitRange wants the LimitRange that refuses the claim to be named, which CDI
@@ -171,10 +174,7 @@ func TestRootDiskBeyondLimitRange(t *testing.T) {
 	limits := env.CreateLimitRange(t, ns, corev1.LimitTypePersistentVolumeClaim, corev1.ResourceStorage, "1Mi")
 	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
 	env.Create(t, vm)
-	said := awaitStalled(t, vm, v1alpha1.ReasonRootDiskFailed)
-	assert.Contains(t, said, "LimitRange "+ns+"/limits allows 1Mi at most")
-	deleteObject(t, limits)
-	awaitRunning(t, vm)
+	requireHeldUpBy(t, vm, limits, v1alpha1.ReasonRootDiskFailed, "LimitRange "+ns+"/limits allows 1Mi at most")
 }
 
 // TestRootDiskWithoutAccessModes takes the access modes from a StorageProfile once an image is
@@ -254,9 +254,7 @@ func TestPodNetworkAddressStays(t *testing.T) {
 	setRunStrategy(t, vm, kubevirtv1.RunStrategyAlways)
 	awaitRunning(t, vm)
 	assert.Equal(t, first, addressOf(vm))
-	deleteObject(t, vm)
-	env.AwaitGone(t, vm)
-	awaitNothingLeft(t, ns)
+	deleteAndAwaitNothingLeft(t, vm)
 	again := testenv.NewMachine(ns, "vm", sharedImage(t))
 	createAndAwaitRunning(t, again)
 	assert.Equal(t, first, addressOf(again), "also when it is created again")

@@ -31,11 +31,8 @@ import (
 func TestDeletedVMLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ns := env.CreateNamespace(t)
-	vm := testenv.NewMachine(ns, "vm", sharedImage(t))
-	createAndAwaitRunning(t, vm)
-	deleteObject(t, vm)
-	env.AwaitGone(t, vm)
-	awaitNothingLeft(t, ns)
+	vm := createAndAwaitRunning(t, testenv.NewMachine(ns, "vm", sharedImage(t)))
+	deleteAndAwaitNothingLeft(t, vm)
 }
 
 // TestRecreatedVM creates a VM while a former one of its name is being deleted.
@@ -168,8 +165,7 @@ func TestImageNamespaceDeleted(t *testing.T) {
 // TestDeletedKubeVirtVMIsRecreated wants the new KubeVirt VM to use the existing disk.
 func TestDeletedKubeVirtVMIsRecreated(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
-	createAndAwaitRunning(t, vm)
+	vm := createAndAwaitRunning(t, testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t)))
 	first, disk, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, rootDiskOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
 	deleteAndAwaitGone(t, kubeVirtVMOf(vm))
 	awaitObject(t, kubeVirtVMOf(vm), "recreated", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != first.UID && o.Status.Ready })

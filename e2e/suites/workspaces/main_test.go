@@ -233,3 +233,11 @@ func awaitNothingLeft(t *testing.T, ns string) {
 	var left []string
 	require.True(t, testenv.AwaitCondition(t, func() bool { left = listLeftovers(t, ns); return len(left) == 0 }), "left: %v", left)
 }
+
+// deleteAndAwaitNothingLeft deletes a VM that is alone in its namespace.
+func deleteAndAwaitNothingLeft(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	deleteObject(t, vm)
+	env.AwaitGone(t, vm)
+	awaitNothingLeft(t, vm.Namespace)
+}

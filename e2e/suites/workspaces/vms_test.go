@@ -85,8 +85,7 @@ func awaitNewInstance(t *testing.T, vm *v1alpha1.VirtualMachine, not types.UID, 
 
 func TestUnsetRunStrategyIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
-	createAndAwaitRunning(t, vm)
+	vm := createAndAwaitRunning(t, testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t)))
 	assert.Equal(t, kubevirtv1.RunStrategyAlways, readRunStrategy(t, vm))
 	stopVM(t, vm)
 	env.AwaitMachine(t, vm, testenv.IsMachineReady)
@@ -125,8 +124,7 @@ func TestSpecRunStrategyIsEnforced(t *testing.T) {
 
 func TestChangedSpecWaitsForARestart(t *testing.T) {
 	t.Parallel()
-	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
-	createAndAwaitRunning(t, vm)
+	vm := createAndAwaitRunning(t, testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t)))
 	before, guest := requireObject(t, kubeVirtVMOf(vm)), requireObject(t, kubeVirtVMIOf(vm))
 	setCores(t, vm, "3")
 	env.Update(t, vm, func() {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -316,9 +315,7 @@ func TestSyncDownUnderAnyInterleaving(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := m.exploreAll(t)
-			require.Empty(t, f.violation, "%s", f)
-			t.Logf("%d states", f.states)
+			m.exploreAll(t).requireHeld(t)
 		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // All that a model allocates is kept.
@@ -61,6 +63,13 @@ func explore[W comparable](t *testing.T, start W, steps func(W, func(transition[
 		}
 	}
 	return exploration{states: len(worlds)}
+}
+
+// requireHeld requires that no step and no check violated an invariant.
+func (f exploration) requireHeld(t *testing.T) {
+	t.Helper()
+	require.Empty(t, f.violation, "%s", f)
+	t.Logf("%d states", f.states)
 }
 
 func (f exploration) String() string { return f.violation + "\n  " + strings.Join(f.trace, "\n  ") }

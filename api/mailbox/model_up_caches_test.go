@@ -65,15 +65,7 @@ func (m upModel) checkConfirmation(w *upWorld, r *upRelay) string {
 // has another root.
 func (m upModel) relistCopies(w *upWorld, r *upRelay) {
 	r.listed = 0
-	for p := range m.pages {
-		if w.hub.pages[p].there {
-			r.listed |= 1 << p
-		}
-	}
-	if w.hub.pages[activityPart].there {
-		r.listed |= 1 << activityPart
-	}
-	r.unwritten = r.listed
+	m.listCopies(w, r)
 	if w.hub.root != r.source.root || m.unlistedMask(r) == 0 {
 		m.afterPages(r)
 		return

@@ -183,15 +183,7 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 			r.pc = upIdle
 			return " finds no report", ""
 		}
-		for p := range m.pages {
-			if w.hub.pages[p].there {
-				r.listed |= 1 << p
-			}
-		}
-		if w.hub.pages[activityPart].there {
-			r.listed |= 1 << activityPart
-		}
-		r.unwritten = r.listed
+		m.listCopies(w, r)
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
 	case upRoot:
@@ -245,6 +237,19 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 	default:
 		return m.activityRequest(w, r)
 	}
+}
+
+// listCopies adds the copies on the hub to those that are listed.
+func (m upModel) listCopies(w *upWorld, r *upRelay) {
+	for p := range m.pages {
+		if w.hub.pages[p].there {
+			r.listed |= 1 << p
+		}
+	}
+	if w.hub.pages[activityPart].there {
+		r.listed |= 1 << activityPart
+	}
+	r.unwritten = r.listed
 }
 
 func (m upModel) decideRoot(w *upWorld, r *upRelay) {

@@ -31,11 +31,7 @@ func releaseLabels(by install.Installer, revision string, number int) map[string
 
 // GetRelease returns the newest release of a name; nil for none.
 func (m *Member) GetRelease(name string) (*install.Release, error) {
-	cfg, err := m.newActionConfig()
-	if err != nil {
-		return nil, err
-	}
-	last, err := getLastRelease(cfg, name)
+	_, last, err := m.readRelease(name)
 	if last == nil || err != nil {
 		return nil, err
 	}
@@ -49,6 +45,16 @@ func (m *Member) GetRelease(name string) (*install.Release, error) {
 		found.Revision = last.Labels[labelRevision]
 	}
 	return found, nil
+}
+
+// readRelease returns Helm's configuration, and the newest release of a name; nil for none.
+func (m *Member) readRelease(name string) (*action.Configuration, *release.Release, error) {
+	cfg, err := m.newActionConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	last, err := getLastRelease(cfg, name)
+	return cfg, last, err
 }
 
 func getLastRelease(cfg *action.Configuration, name string) (*release.Release, error) {
@@ -78,11 +84,7 @@ type ReleaseSpec struct {
 
 // Install makes the first release. It does not wait for the workloads to become ready.
 func (m *Member) Install(w ReleaseSpec) error {
-	cfg, err := m.newActionConfig()
-	if err != nil {
-		return err
-	}
-	last, err := getLastRelease(cfg, w.Name)
+	cfg, last, err := m.readRelease(w.Name)
 	if err != nil {
 		return err
 	}
@@ -109,11 +111,7 @@ func (m *Member) Install(w ReleaseSpec) error {
 // Upgrade makes the next release and reverts manual changes to what the chart sets. It
 // does not wait for the workloads to become ready.
 func (m *Member) Upgrade(w ReleaseSpec) error {
-	cfg, err := m.newActionConfig()
-	if err != nil {
-		return err
-	}
-	last, err := getLastRelease(cfg, w.Name)
+	cfg, last, err := m.readRelease(w.Name)
 	if err != nil {
 		return err
 	}
@@ -152,11 +150,7 @@ func verifyDeployed(cfg *action.Configuration, name string, number int) error {
 // Recover marks an abandoned pending release as failed. Helm makes no other release
 // before that.
 func (m *Member) Recover(name string, by install.Installer) error {
-	cfg, err := m.newActionConfig()
-	if err != nil {
-		return err
-	}
-	last, err := getLastRelease(cfg, name)
+	cfg, last, err := m.readRelease(name)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,11 @@ func reports(reason v1alpha1.Reason, message string) func(*Snapshot) {
 	}
 }
 
+// reportsFalse replaces a condition of healthyHubView that the member has reported.
+func reportsFalse(index int, kind, reason, message string) func(*Snapshot) {
+	return func(s *Snapshot) { s.Hub.Reported[index] = falseCondition(kind, reason, message) }
+}
+
 func TestHubChecks(t *testing.T) {
 	silent := func(s *Snapshot) {
 		s.Hub.SilentSince = ptr.To(metav1.NewTime(testTime))
@@ -71,20 +76,12 @@ func TestHubChecks(t *testing.T) {
 		{"policy-accepted", "a policy that is refused", waiting(time.Second, func(s *Snapshot) {
 			s.Hub.Conditions[2].Reason = v1alpha1.ReasonPolicyRefused
 		}), Fail, "PolicyRefused"},
-		{"policy-accepted", "refused there", func(s *Snapshot) {
-			s.Hub.Reported[3] = falseCondition(v1alpha1.ConditionPolicyAccepted, "PolicyInvalid", "concurrency")
-		}, Fail, "concurrency"},
+		{"policy-accepted", "refused there", reportsFalse(3, v1alpha1.ConditionPolicyAccepted, "PolicyInvalid", "concurrency"), Fail, "concurrency"},
 		{"agent-rights", "complete", unchanged, Pass, "all is well"},
-		{"agent-rights", "missing", func(s *Snapshot) {
-			s.Hub.Reported[0] = falseCondition(v1alpha1.ConditionRightsComplete, "RightsMissing", "list pods")
-		}, Fail, "list pods"},
+		{"agent-rights", "missing", reportsFalse(0, v1alpha1.ConditionRightsComplete, "RightsMissing", "list pods"), Fail, "list pods"},
 		{"agent-rights", "of a silent member", silent, Skip, "silent"},
-		{"budget-guarded", "not in force", func(s *Snapshot) {
-			s.Hub.Reported[1] = falseCondition(v1alpha1.ConditionBudgetGuarded, "PolicyNotInForce", "binding")
-		}, Fail, "binding"},
-		{"one-download", "not in force", func(s *Snapshot) {
-			s.Hub.Reported[2] = falseCondition(v1alpha1.ConditionOneDownload, "NotApplied", "importer")
-		}, Warn, "importer"},
+		{"budget-guarded", "not in force", reportsFalse(1, v1alpha1.ConditionBudgetGuarded, "PolicyNotInForce", "binding"), Fail, "binding"},
+		{"one-download", "not in force", reportsFalse(2, v1alpha1.ConditionOneDownload, "NotApplied", "importer"), Warn, "importer"},
 		{"default-sc", "nothing is reported", unchanged, Skip, "shows nothing"},
 		{"default-sc", "reported", reports(v1alpha1.ReasonStorageClassMissing, "gp4"), Fail, "farm/ubuntu"},
 		{"snapshot-class-driver", "reported", reports(v1alpha1.ReasonSnapshotClassMismatch, "driver"), Fail, "SnapshotClassMismatch: driver"},

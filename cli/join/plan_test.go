@@ -131,18 +131,24 @@ func TestPlanPush(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps, err := PlanPush(test.request, test.hub, test.member)
-			if test.wantErr != "" {
-				require.ErrorContains(t, err, test.wantErr)
-				assert.Empty(t, steps)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, test.want, actions(steps))
+			assertPlanned(t, test.want, test.wantErr, steps, err)
 		})
 	}
 	steps, err := PlanPush(Request{Mode: Push, Name: "oslo", Install: true}, HubState{}, MemberState{Audiences: []string{"https://a", "b"}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"--set", "hub.serviceAccount.create=true", "--set", "hub.join.kubeconfig=", "--set-json", `hub.serviceAccount.audiences=["https://a","b"]`}, steps[0].Values)
+}
+
+// assertPlanned checks the actions of a plan, or why there is none.
+func assertPlanned(t *testing.T, want []Action, wantErr string, steps []Step, err error) {
+	t.Helper()
+	if wantErr != "" {
+		require.ErrorContains(t, err, wantErr)
+		assert.Empty(t, steps)
+		return
+	}
+	require.NoError(t, err)
+	assert.Equal(t, want, actions(steps))
 }
 
 func (r *Request) self() Request         { return *r }
@@ -202,13 +208,7 @@ func TestPlanPull(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps, err := PlanPull(test.request, test.hub, test.member)
-			if test.wantErr != "" {
-				require.ErrorContains(t, err, test.wantErr)
-				assert.Empty(t, steps)
-				return
-			}
-			require.NoError(t, err)
-			assert.Equal(t, test.want, actions(steps))
+			assertPlanned(t, test.want, test.wantErr, steps, err)
 			for _, s := range steps {
 				assert.NotContains(t, strings.Join(s.Values, " "), "--set-file", "the token never goes through Helm")
 			}

@@ -21,7 +21,24 @@ import (
 func TestViewsHaveNames(t *testing.T) {
 	wantNone := []string{"events.Events", "fleetpolicy.Show", "join.Acceptance", "status.Status", "top.Top", "versions.Versions"}
 	methods := map[string][]string{}
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	forEachMethod(t, func(_ string, parsed *ast.File, f *ast.FuncDecl) {
+		receiver := parsed.Name.Name + "." + typeName(f.Recv.List[0].Type)
+		methods[receiver] = append(methods[receiver], f.Name.Name)
+	})
+	var without []string
+	for view, names := range methods {
+		if slices.Contains(names, "Draw") && !slices.Contains(names, "Names") {
+			without = append(without, view)
+		}
+	}
+	slices.Sort(without)
+	assert.Equal(t, wantNone, without)
+}
+
+// forEachMethod calls do with each method of the module, beside those of tests.
+func forEachMethod(t *testing.T, do func(path string, parsed *ast.File, f *ast.FuncDecl)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -31,21 +48,11 @@ func TestViewsHaveNames(t *testing.T) {
 		}
 		for _, declaration := range parsed.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv != nil {
-				receiver := parsed.Name.Name + "." + typeName(f.Recv.List[0].Type)
-				methods[receiver] = append(methods[receiver], f.Name.Name)
+				do(path, parsed, f)
 			}
 		}
 		return nil
-	})
-	require.NoError(t, err)
-	var without []string
-	for view, names := range methods {
-		if slices.Contains(names, "Draw") && !slices.Contains(names, "Names") {
-			without = append(without, view)
-		}
-	}
-	slices.Sort(without)
-	assert.Equal(t, wantNone, without)
+	}))
 }
 
 // typeName returns the name of a receiver's type.
@@ -66,28 +73,16 @@ func typeName(x ast.Expr) string {
 // another does, so that all objects of OT Fleet are named by Reference.
 func TestNamesAreReferences(t *testing.T) {
 	notObjects := []string{"/", "'/'", "check/%s", "file/", "image/"}
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
+	forEachMethod(t, func(path string, _ *ast.File, f *ast.FuncDecl) {
+		if f.Name.Name != "Names" && f.Name.Name != "reference" {
+			return
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			return err
-		}
-		for _, declaration := range parsed.Decls {
-			f, ok := declaration.(*ast.FuncDecl)
-			if !ok || f.Recv == nil || f.Name.Name != "Names" && f.Name.Name != "reference" {
-				continue
+		ast.Inspect(f, func(n ast.Node) bool {
+			if literal, ok := n.(*ast.BasicLit); ok && strings.Contains(literal.Value, "/") {
+				assert.Contains(t, notObjects, strings.Trim(literal.Value, `"`), "%s: use render.Reference", path)
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				if literal, ok := n.(*ast.BasicLit); ok && strings.Contains(literal.Value, "/") {
-					assert.Contains(t, notObjects, strings.Trim(literal.Value, `"`), "%s: use render.Reference", path)
-				}
-				return true
-			})
-		}
-		return nil
+			return true
+		})
 	})
-	require.NoError(t, err)
 	assert.Equal(t, "membercluster.pelotech.ot/lab", render.Reference("MemberCluster", "lab"))
 }

@@ -186,16 +186,9 @@ func (t *Top) addReported(row Cluster, a *v1alpha1.ReportedActivity, sourceOf fu
 		r := &a.Active[i]
 		imported := newImport(row.Name, r, estimates.Active(i))
 		imported.Slow = eta.IsSlow(a, r)
-		t.Imports = append(t.Imports, imported)
-		row.BytesPerSecond += r.BytesPerSecond
 		source := sourceOf(r.Source)
 		source.addTransferred(0)
-		source.Imports++
-		source.BytesPerSecond += r.BytesPerSecond
-		if !seen[r.Source] {
-			seen[r.Source] = true
-			source.Clusters++
-		}
+		t.addImport(&row, imported, source, seen)
 	}
 	for i := range a.Head {
 		q := &a.Head[i]
@@ -217,6 +210,19 @@ func (t *Top) addReported(row Cluster, a *v1alpha1.ReportedActivity, sourceOf fu
 		nextFree = &next
 	}
 	t.addRow(row, nextFree)
+}
+
+// addImport adds a running import to its cluster and its source. seen has the sources of the cluster's
+// imports before.
+func (t *Top) addImport(row *Cluster, imported Import, source *Source, seen map[string]bool) {
+	t.Imports = append(t.Imports, imported)
+	row.BytesPerSecond += imported.BytesPerSecond
+	source.Imports++
+	source.BytesPerSecond += imported.BytesPerSecond
+	if !seen[imported.Source] {
+		seen[imported.Source] = true
+		source.Clusters++
+	}
 }
 
 func (s *Source) addTransferred(bytes int64) {

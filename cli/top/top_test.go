@@ -67,30 +67,18 @@ func TestFilterAndOrder(t *testing.T) {
 	}
 }
 
+// namedKeys are those that are no letter.
+var namedKeys = map[string]tea.KeyPressMsg{
+	"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "tab": {Code: tea.KeyTab}, "backspace": {Code: tea.KeyBackspace},
+	"up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "pgup": {Code: tea.KeyPgUp}, "pgdown": {Code: tea.KeyPgDown},
+	"ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
+}
+
 // press sends keys to a model and returns its screen.
 func press(m *top.Model, keys ...string) string {
 	for _, key := range keys {
-		message := tea.KeyPressMsg{}
-		switch key {
-		case "enter":
-			message.Code = tea.KeyEnter
-		case "esc":
-			message.Code = tea.KeyEscape
-		case "tab":
-			message.Code = tea.KeyTab
-		case "up":
-			message.Code = tea.KeyUp
-		case "down":
-			message.Code = tea.KeyDown
-		case "backspace":
-			message.Code = tea.KeyBackspace
-		case "pgdown":
-			message.Code = tea.KeyPgDown
-		case "pgup":
-			message.Code = tea.KeyPgUp
-		case "ctrl+c":
-			message.Code, message.Mod = 'c', tea.ModCtrl
-		default:
+		message, named := namedKeys[key]
+		if !named {
 			message.Text, message.Code = key, []rune(key)[0]
 		}
 		if _, command := m.Update(message); command != nil && (key == "enter" || key == "t") {

@@ -24,15 +24,7 @@ func (t *Top) addListed(row Cluster, l *Listed, sourceOf func(string) *Source) {
 	seen := map[string]bool{}
 	for i := range l.Running {
 		imported := newListedImport(&l.Running[i])
-		t.Imports = append(t.Imports, imported)
-		row.BytesPerSecond += imported.BytesPerSecond
-		source := sourceOf(imported.Source)
-		source.Imports++
-		source.BytesPerSecond += imported.BytesPerSecond
-		if !seen[imported.Source] {
-			seen[imported.Source] = true
-			source.Clusters++
-		}
+		t.addImport(&row, imported, sourceOf(imported.Source), seen)
 	}
 	for i := range l.Queued {
 		q := &l.Queued[i]

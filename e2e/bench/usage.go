@@ -104,7 +104,12 @@ func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, 
 
 // readProfile returns what a program answers to a request for a profile.
 func readProfile(ctx context.Context, pprof, profile string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/"+profile, nil)
+	return readURL(ctx, "http://"+pprof+"/debug/pprof/"+profile)
+}
+
+// readURL returns the body of what a program answers, whatever its status.
+func readURL(ctx context.Context, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ package chart_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -53,30 +52,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runWithServer(m.Run)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runWithServer(run func() int) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	plane, err := controlplane.Start(ctx, controlplane.Options{Name: "chart"})
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if stopErr := plane.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	if err := installCharts(ctx, plane.Config()); err != nil {
-		return 0, err
-	}
-	return run(), nil
+	controlplane.RunTests(m, controlplane.Options{Name: "chart"}, func(ctx context.Context, plane *controlplane.ControlPlane) error {
+		return installCharts(ctx, plane.Config())
+	})
 }
 
 func installCharts(ctx context.Context, cfg *rest.Config) error {

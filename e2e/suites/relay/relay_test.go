@@ -6,11 +6,8 @@ package relay_test
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
@@ -32,37 +29,18 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := runWithServer(m.Run)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runWithServer(run func() int) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
 	log.SetLogger(logr.Discard())
-	scheme, err := mailboxtest.NewScheme()
-	if err != nil {
-		return 0, err
-	}
-	plane, err = controlplane.Start(ctx, controlplane.Options{Name: "mailbox", BeforeControllers: func(ctx context.Context, cfg *rest.Config) error {
+	controlplane.RunTests(m, controlplane.Options{Name: "mailbox", BeforeControllers: func(ctx context.Context, cfg *rest.Config) error {
 		return controlplane.InstallCRDFiles(ctx, cfg, filepath.Join("..", "..", "..", "charts", "ot-hub", "files", "mailbox"))
-	}})
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if stopErr := plane.Stop(); err == nil {
-			err = stopErr
+	}}, func(_ context.Context, started *controlplane.ControlPlane) error {
+		scheme, err := mailboxtest.NewScheme()
+		if err != nil {
+			return err
 		}
-	}()
-	if server, err = client.NewWithWatch(plane.Config(), client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-	return run(), nil
+		plane = started
+		server, err = client.NewWithWatch(plane.Config(), client.Options{Scheme: scheme})
+		return err
+	})
 }
 
 func TestMissingNamespacesAreReported(t *testing.T) {

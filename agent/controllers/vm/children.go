@@ -54,7 +54,8 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 
 // applyChildren creates, applies and deletes what a decision says. With an error it returns
 // the child that the error is about. A refused adoption keeps nothing else from being done: it
-// recurs where the agent may not change owners.
+// recurs where the agent may not change owners. Nor does a migration that is not recorded, but for
+// the KubeVirt VirtualMachine, which a decision that records one does not apply.
 func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	obj := v.obj
 	// What fails keeps no machine from being stopped; a start waits.
@@ -65,16 +66,21 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 		return child, err
 	}
 	for _, target := range d.Adopt {
-		if err := r.adopt(ctx, obj, target); vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		version, err := r.adopt(ctx, obj, target)
+		if vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			v.refusal = err
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
 		} else if err != nil {
 			return failed(childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err)
+		} else if d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID {
+			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
 		}
 	}
+	var recording error
 	if target := d.RecordMigrations; target != nil {
-		if err := r.recordMigrations(ctx, obj, target); err != nil {
-			return failed(childKubeVirtVM, err)
+		recording = r.recordMigrations(ctx, obj, target)
+		if isConflict(recording) && !r.isLastingConflict(obj, recording) {
+			return failed(childKubeVirtVM, recording)
 		}
 	}
 	if d.CreateImage != nil {
@@ -82,7 +88,7 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 			return failed(childImage, err)
 		}
 	}
-	if child, err := r.applyDisksAndSecret(ctx, v, d); err != nil && child != childSecret {
+	if child, err := r.applyDisksAndSecret(ctx, v, d, recording); err != nil && child != childSecret {
 		return failed(child, err)
 	} else if err != nil {
 		return child, err
@@ -99,11 +105,11 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 }
 
 // applyDisksAndSecret applies both at once. A failure of one keeps nothing of the other from being
-// done or recorded; that of the disks is returned first.
-func (r *Reconciler) applyDisksAndSecret(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
+// done or recorded; that of the disks, or of recording a migration, is returned first.
+func (r *Reconciler) applyDisksAndSecret(ctx context.Context, v *visit, d *vm.Decision, recording error) (childObject, error) {
 	secret := make(chan error, 1)
 	go func() { secret <- r.applySecretOf(ctx, v.obj, d) }()
-	child, err := r.applyDisks(ctx, v, d)
+	child, err := r.applyDisks(ctx, v, d, recording)
 	if secretErr := <-secret; err == nil && secretErr != nil {
 		return childSecret, secretErr
 	}
@@ -126,15 +132,16 @@ func (r *Reconciler) applySecretOf(ctx context.Context, obj *v1alpha1.VirtualMac
 
 // applyDisks deletes and creates DataVolumes, all at once: one that is refused, or answered late, holds
 // up no other. It takes those that were created out of d, which has the state of a failure set for the
-// rest only. It returns the failure that decides how the visit goes on, and leaves further refusals in v.
-func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
+// rest only. Of their failures and that of recording a migration, it returns the one that decides how the
+// visit goes on, and leaves further refusals in v.
+func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision, recording error) (childObject, error) {
 	deletions := doAtOnce(d.DeleteDisks, func(t vm.DeleteTarget) error {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: v.obj.Namespace, Name: t.Name}}
 		return client.IgnoreNotFound(r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}))
 	})
 	creations := doAtOnce(d.CreateDisks, func(disk vm.CreateDisk) error { return r.createDisk(ctx, v, disk.DataVolume) })
 
-	var failures []childFailure
+	failures := appendFailure(nil, childKubeVirtVM, recording)
 	for i, err := range deletions {
 		failures = appendFailure(failures, childDisk(d.DeleteDisks[i].Disk), err)
 	}
@@ -170,30 +177,32 @@ func doAtOnce[T any](items []T, do func(T) error) []error {
 	return errs
 }
 
-// adopt sets the owners of an object, and nothing else: a policy refuses the rest.
-func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, target vm.AdoptTarget) error {
+// adopt sets the owners of an object, and nothing else: a policy refuses the rest. It returns the
+// object's new resourceVersion.
+func (r *Reconciler) adopt(ctx context.Context, obj *v1alpha1.VirtualMachine, target vm.AdoptTarget) (resourceVersion string, err error) {
 	return r.patchMetadata(ctx, target.Kind, obj.Namespace, target.Name, map[string]any{"uid": target.UID, "resourceVersion": target.ResourceVersion, "ownerReferences": target.Owners})
 }
 
 // recordMigrations sets the annotation, and nothing else: what else an apply would change may have to wait.
 func (r *Reconciler) recordMigrations(ctx context.Context, obj *v1alpha1.VirtualMachine, target *vm.MigrationTarget) error {
-	return r.patchMetadata(ctx, kubevirt.VirtualMachineGVK, obj.Namespace, obj.Name, map[string]any{
+	_, err := r.patchMetadata(ctx, kubevirt.VirtualMachineGVK, obj.Namespace, obj.Name, map[string]any{
 		"uid": target.UID, "resourceVersion": target.ResourceVersion, "annotations": map[string]string{v1alpha1.AnnotationMigratedVolumes: target.Volumes},
 	})
+	return err
 }
 
-func (r *Reconciler) patchMetadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string, metadata map[string]any) error {
+func (r *Reconciler) patchMetadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string, metadata map[string]any) (resourceVersion string, err error) {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return err
+		return "", err
 	}
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.SetGroupVersionKind(kind)
 	err = r.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
 	if apierrors.IsNotFound(err) {
-		return errObjectChanged
+		return "", errObjectChanged
 	}
-	return err
+	return o.ResourceVersion, err
 }
 
 // createDisk creates a DataVolume. One that exists and is not in the cache is either new

@@ -3,8 +3,10 @@ package vm
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -14,11 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/metrics"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -98,6 +103,109 @@ func TestMigrationIsRecordedBeforeWhatMayBeRefused(t *testing.T) {
 	_, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: apitest.VirtualMachine("ns", "vm").Obj()}, d)
 	require.ErrorContains(t, err, "exceeded quota")
 	assert.Equal(t, []string{`VirtualMachine ns/vm {"metadata":{"annotations":{"pelotech.ot/migrated-volumes":"root=fast"},"resourceVersion":"7","uid":"uid"}}`}, patches)
+}
+
+// TestRefusedRecordHoldsUpNothingElse: a policy refuses each update of a KubeVirt VirtualMachine that the
+// agent cannot adopt, for as long as the migration shows.
+func TestRefusedRecordHoldsUpNothingElse(t *testing.T) {
+	refusal := func(name string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "virtualmachines"}, name, errors.New("has no owner"))
+	}
+	for name, tt := range map[string]struct {
+		run         v1alpha1.RunStrategy
+		refused     string // a disk
+		record      error
+		wantCreated []string
+		wantPatches int
+		wantReason  v1alpha1.Reason
+		wantErr     bool
+		wantMessage string
+	}{
+		"refused":               {"Always", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "has no owner"},
+		"to be stopped":         {"Halted", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 2, v1alpha1.ReasonMachineRefused, false, "has no owner"},
+		"a refused disk, too":   {"Always", "vm-late", refusal("vm"), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "; disk late: "},
+		"failed":                {"Always", "", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonRequestFailed, true, "down"},
+		"failed, beside a disk": {"Always", "vm-late", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonDataDiskRefused, false, "has no owner"},
+		"a stale decision":      {"Always", "", apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachines"}, "vm", nil), nil, 1, "", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			require.NoError(t, v1alpha1.AddToScheme(scheme))
+			require.NoError(t, corev1.AddToScheme(scheme))
+			require.NoError(t, cdiv1.AddToScheme(scheme))
+			obj := apitest.VirtualMachine("ns", "vm").Obj()
+			var mu sync.Mutex
+			var created []string
+			patches := 0
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(obj).WithStatusSubresource(obj).WithInterceptorFuncs(interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if o.GetName() == tt.refused {
+						return refusal(o.GetName())
+					}
+					created = append(created, o.GetName())
+					return nil
+				},
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					patches++
+					return tt.record
+				},
+			}).Build()
+			d := &vm.Decision{
+				RecordMigrations: &vm.MigrationTarget{UID: "uid", ResourceVersion: "7", Volumes: "root=fast"},
+				CreateImage:      apitest.Image("ns/golden").Obj(),
+				CreateDisks:      []vm.CreateDisk{{DataVolume: &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm-late"}}, Disk: "late"}},
+				ApplySecret:      &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm-cloudinit"}},
+				RunStrategy:      tt.run,
+			}
+			r := &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(100), Metrics: metrics.NewMachines(prometheus.NewRegistry())}
+			err := r.applyDecision(t.Context(), &visit{obj: obj}, d)
+			assert.Equal(t, tt.wantErr, err != nil, "%v", err)
+			assert.ElementsMatch(t, tt.wantCreated, created)
+			assert.Equal(t, tt.wantPatches, patches, "a start waits")
+			assert.Equal(t, tt.wantReason, obj.Status.Reason)
+			assert.Contains(t, obj.Status.Message, tt.wantMessage)
+		})
+	}
+}
+
+// TestMigrationIsRecordedAfterAdoption: the adoption of the KubeVirt VirtualMachine changes its
+// resourceVersion, which the record has as its precondition.
+func TestMigrationIsRecordedAfterAdoption(t *testing.T) {
+	for name, tt := range map[string]struct {
+		adopted     types.UID
+		adoption    error
+		wantVersion string
+	}{
+		"adopted":        {"uid", nil, "8"},
+		"refused":        {"uid", apierrors.NewForbidden(schema.GroupResource{Resource: "virtualmachines"}, "vm", nil), "7"},
+		"another object": {"uid-of-claim", nil, "7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var last string
+			patches := 0
+			c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+				Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
+					data, err := patch.Data(o)
+					last = string(data)
+					if patches++; patches == 1 && err == nil {
+						err = tt.adoption
+						o.SetResourceVersion("8")
+					}
+					return err
+				},
+			})
+			d := &vm.Decision{
+				Adopt:            []vm.AdoptTarget{{Kind: kubevirt.VirtualMachineGVK, Name: "vm", UID: tt.adopted, ResourceVersion: "7"}},
+				RecordMigrations: &vm.MigrationTarget{UID: "uid", ResourceVersion: "7", Volumes: "root=fast"},
+			}
+			_, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: apitest.VirtualMachine("ns", "vm").Obj()}, d)
+			require.NoError(t, err)
+			require.Equal(t, 2, patches)
+			assert.Contains(t, last, `"resourceVersion":"`+tt.wantVersion+`"`)
+		})
+	}
 }
 
 // The cache has no claims without the label, and CDI leaves a DataVolume pending next to one.

@@ -138,7 +138,7 @@ type visit struct {
 	// stored: obj is the answer to a write of this visit, so the cache it came from was not stale.
 	stored bool
 	// refusal is that of a request, which the status reports; nil for none. furtherRefusals are of
-	// other disks in the same decision.
+	// other objects in the same decision.
 	refusal         error
 	furtherRefusals []vm.Refusal
 }

@@ -2,7 +2,9 @@ package image_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,6 +76,43 @@ func TestCommandIgnoresAllOrphanedDisks(t *testing.T) {
 			w.img.Annotations[v1alpha1.AnnotationIgnoreOrphanedDisks] = tt.wantValue
 			w.reconcile()
 			assert.True(t, w.img == nil || w.status().Phase != v1alpha1.PhaseTerminating, "it is released by the command")
+		})
+	}
+}
+
+// TestAdviceOnOrphanedDisksIsWhole: long names of holders cut the command at the end of the message, and
+// that of a prune never had space for one.
+func TestAdviceOnOrphanedDisksIsWhole(t *testing.T) {
+	const annotation = "annotation pelotech.ot/ignore-orphaned-disks of the image"
+	for name, tt := range map[string]struct {
+		nameBytes int
+		prune     func(*simulation)
+		wantEnd   string
+	}{
+		"deleted":                  {20, nil, "ignore-orphaned-disks=tenant --overwrite"},
+		"deleted, long names":      {253, nil, "ignore-orphaned-disks=tenant --overwrite"},
+		"pruned":                   {20, func(w *simulation) { w.planPrune("prune", time.Hour) }, annotation},
+		"pruned, long names":       {253, func(w *simulation) { w.planPrune("prune", time.Hour) }, annotation},
+		"pruned while Terminating": {253, func(w *simulation) { w.deleteImage(); w.reconcile(); w.planPrune("prune", time.Hour) }, annotation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newServingSimulation(t)
+			for i := range 5 {
+				disk := fmt.Sprintf("tenant/%0*d (orphaned disk)", tt.nameBytes, i)
+				w.holders = append(w.holders, image.Holder{Name: disk, OrphanedDisk: true, UsedBy: "Pod tenant/" + strings.Repeat("p", tt.nameBytes)})
+			}
+			if tt.prune == nil {
+				w.deleteImage()
+				w.reconcile()
+				require.Equal(t, v1alpha1.PhaseTerminating, w.status().Phase)
+				assert.True(t, strings.HasSuffix(w.status().Message, tt.wantEnd), w.status().Message)
+				return
+			}
+			tt.prune(w)
+			w.reconcile()
+			require.Equal(t, v1alpha1.PruneReferenced, w.status().Prune.Reason)
+			assert.True(t, strings.HasSuffix(w.status().Prune.Message, tt.wantEnd), w.status().Prune.Message)
+			assert.Contains(t, w.status().Prune.Message, "is referenced by tenant/00")
 		})
 	}
 }

@@ -97,7 +97,7 @@ func (d *decider) skipPruneWhileTerminating(requested *v1alpha1.PlannedPrune) {
 	default:
 		return
 	}
-	d.endPrune(uid, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "is Terminating and stays available while it is referenced by "+d.listHolders())
+	d.endPrune(uid, v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "is Terminating and stays available while it is referenced by "+d.listPruneHolders())
 }
 
 // reasonToSkipPrune says why an image must not be pruned; empty for no reason.
@@ -107,7 +107,7 @@ func (d *decider) reasonToSkipPrune(requested *v1alpha1.PlannedPrune) (reason, m
 	case d.Plan.Keep && !d.Plan.Unknown:
 		return v1alpha1.PruneWanted, "the ClusterPlan wants the image"
 	case len(d.Holders) > 0:
-		return v1alpha1.PruneReferenced, "is referenced by " + d.listHolders()
+		return v1alpha1.PruneReferenced, "is referenced by " + d.listPruneHolders()
 	case requested != nil && requested.Revision != d.targetRevision:
 		return v1alpha1.PruneChanged, "its source has changed since it was reported"
 	case requested != nil && !requested.Others && !IsPlanned(d.Image):

@@ -25,8 +25,12 @@ type Holder struct {
 	Pins []*v1alpha1.PinnedImage
 }
 
-// maxIgnoredBytes bounds the list of namespaces in a command, which has to fit into a message.
-const maxIgnoredBytes = 512
+const (
+	// maxIgnoredBytes bounds the list of namespaces in a command, which has to fit into a status message.
+	maxIgnoredBytes = 512
+	// maxReferencePrefixBytes bounds what a message has before the holders.
+	maxReferencePrefixBytes = 80
+)
 
 // allNamespaces as the value of AnnotationIgnoreOrphanedDisks ignores the orphaned disks of every namespace.
 const allNamespaces = "*"
@@ -124,17 +128,32 @@ const (
 	adviceUnusedDisk   = "delete its DataVolume and PersistentVolumeClaim if nothing uses it, or adopt it by creating the VirtualMachine again, whose status says how"
 	adviceUsedDisk     = " still uses it, so keep it, and adopt both by creating the VirtualMachine again, whose status says how"
 	adviceIgnoredDisk  = "; a disk with a complete copy does not need the image, and anyone who may create claims in a namespace can make one look like an orphaned disk: to have those of the namespaces in this command hold the image no longer ('*' is all), "
+	// adviceSkippedPrune has no command: PruneStatus.message is too short for one.
+	adviceSkippedPrune = adviceOrphanedDisk + "delete the disk if nothing uses it, create the VirtualMachine again to adopt it, or add its namespace to annotation " +
+		v1alpha1.AnnotationIgnoreOrphanedDisks + " of the image"
 )
 
+// listHolders names the holders in a status message, with a command for orphaned disks.
 func (d *decider) listHolders() string {
-	text := v1alpha1.JoinFirst(d.status.References.Holders, maxShownHolders, int(d.status.References.Count))
-	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
-		return text
-	}
 	advice := adviceUnusedDisk
 	if used := slices.IndexFunc(d.Holders, func(h Holder) bool { return h.UsedBy != "" }); used >= 0 {
 		advice = d.Holders[used].UsedBy + adviceUsedDisk
 	}
-	return text + adviceOrphanedDisk + advice + adviceIgnoredDisk + shellword.FormatCommand("kubectl -n %s annotate vmdiskimages.pelotech.ot %s %s --overwrite",
-		d.Image.Namespace, d.Image.Name, v1alpha1.AnnotationIgnoreOrphanedDisks+"="+d.ignoringAlso())
+	return d.listHoldersWith(adviceOrphanedDisk+advice+adviceIgnoredDisk+shellword.FormatCommand("kubectl -n %s annotate vmdiskimages.pelotech.ot %s %s --overwrite",
+		d.Image.Namespace, d.Image.Name, v1alpha1.AnnotationIgnoreOrphanedDisks+"="+d.ignoringAlso()), maxStatusMessageBytes)
+}
+
+// listPruneHolders names the holders in PruneStatus.message.
+func (d *decider) listPruneHolders() string {
+	return d.listHoldersWith(adviceSkippedPrune, maxPruneMessageBytes)
+}
+
+// listHoldersWith adds advice where one of the holders is an orphaned disk. The names are cut so that the
+// message keeps all of it: nobody runs a part of a command.
+func (d *decider) listHoldersWith(advice string, maxBytes int) string {
+	names := v1alpha1.JoinFirst(d.status.References.Holders, maxShownHolders, int(d.status.References.Count))
+	if !slices.ContainsFunc(d.Holders, func(h Holder) bool { return h.OrphanedDisk }) {
+		return names
+	}
+	return v1alpha1.Truncate(names, maxBytes-maxReferencePrefixBytes-len(advice)) + advice
 }

@@ -104,8 +104,8 @@ func (d *decider) newDataDisk(name string) *diskDecider {
 
 // storeVolumeFirst has the status know of a disk before it is requested. Invariant: a disk that
 // the status does not know of was not requested by this status. So where the disk exists all the
-// same, or KubeVirt's VirtualMachine has it, the status was lost, and the disk counts as
-// complete: it may hold data. Caches do not decide that.
+// same, or KubeVirt's VirtualMachine has it or the claim that took its place, the status was lost, and the
+// disk counts as complete: it may hold data. Caches do not decide that.
 func (d *diskDecider) storeVolumeFirst() {
 	if d.previous != nil || d.isForeign() {
 		return
@@ -114,7 +114,7 @@ func (d *diskDecider) storeVolumeFirst() {
 		d.decision.NeedsLive = true
 		return
 	}
-	known := d.isOwned() || (d.isUsedByMachine() && d.KubeVirtVM.GetDeletionTimestamp() == nil)
+	known := d.isOwned() || ((d.isUsedByMachine() || d.hasDisk()) && d.KubeVirtVM.GetDeletionTimestamp() == nil)
 	d.previous = &v1alpha1.DiskVolume{DataVolume: d.objectName, Size: d.diskSize(), Ready: known}
 	d.decision.StoreStatusFirst = true
 }

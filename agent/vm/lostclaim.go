@@ -68,9 +68,9 @@ func (d *diskDecider) isReplacedElsewhere() bool {
 }
 
 // hasDisk reports whether the machine has the disk and needs no image for it: it is complete, or a claim of
-// another name is the root disk of this machine, whatever becomes of the DataVolume.
+// another name is that disk of this machine, whatever becomes of the DataVolume.
 func (d *diskDecider) hasDisk() bool {
-	return d.isComplete() || (d.isRoot() && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM))
+	return d.isComplete() || (d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM))
 }
 
 // isRestoredInPlace reports whether KubeVirt has restored a snapshot into this claim, which has the disk's

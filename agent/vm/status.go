@@ -127,7 +127,7 @@ func (d *decider) reportImageAcquired() {
 
 // isAcquired reports whether the image of the disk stays; true for a disk without one.
 func (d *diskDecider) isAcquired() bool {
-	if !d.isRoot() && (d.isBlank() || d.isComplete()) {
+	if !d.isRoot() && (d.isBlank() || d.hasDisk()) {
 		return true
 	}
 	return d.pinned != nil && d.pinned.AcquiredAt != nil

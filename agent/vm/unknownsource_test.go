@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -66,4 +69,64 @@ func migrateRootAndDeleteFormer(w *world) {
 
 func setForeignSource(w *world) {
 	w.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] = "uid-of-other/rev-9/9/other"
+}
+
+// TestDataDiskElsewhereAfterLostStatus: the guest writes to it, so a machine that runs with it is ready, and no
+// other is made.
+func TestDataDiskElsewhereAfterLostStatus(t *testing.T) {
+	loseStatus := func(w *world, _ string) { w.VM.Status = v1alpha1.VirtualMachineStatus{} }
+	for name, tt := range map[string]struct {
+		change     func(w *world, disk string)
+		wantStored bool
+	}{
+		"the status is lost": {loseStatus, true},
+		"a former agent has requested another since": {func(w *world, disk string) {
+			w.diskStatus(disk).Volume.Ready = false
+			w.changeDisk(disk, func(v *vm.DiskView) { *v = vm.DiskView{Image: v.Image, DataVolume: unfinishedDisk(w, disk)} })
+		}, false},
+		"and the image": {func(w *world, disk string) {
+			loseStatus(w, disk)
+			w.changeDisk(disk, func(v *vm.DiskView) { v.Image = nil })
+		}, true},
+	} {
+		for _, disk := range []string{"scratch", "tools"} {
+			t.Run(disk+": "+name, func(t *testing.T) {
+				w := newRunningDisksWorld(t)
+				w.migrateVolume(disk, "faster")
+				w.reconcile()
+				w.removeDataVolume(disk)
+				tt.change(w, disk)
+				w.refreshPinned()
+				if tt.wantStored {
+					first := w.decide()
+					require.True(t, first.StoreStatusFirst)
+					for _, stored := range first.Status.Disks {
+						require.True(t, stored.Volume.Ready, "it counts as complete before anything is done: %s", stored.Name)
+					}
+				}
+				for range 3 {
+					require.Empty(t, w.reconcile().CreateDisks)
+					w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+				}
+				assert.True(t, w.hasCondition(v1alpha1.ConditionDisksReady), w.conditionMessage(v1alpha1.ConditionDisksReady))
+				assert.True(t, w.hasCondition(v1alpha1.ConditionImageAcquired), w.conditionMessage(v1alpha1.ConditionImageAcquired))
+				adjusted := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
+				assert.Contains(t, adjusted, "disk "+disk+" is PersistentVolumeClaim faster, which is kept")
+				assert.NotContains(t, adjusted, "is not grown")
+			})
+		}
+	}
+}
+
+// unfinishedDisk returns the DataVolume of a data disk that CDI does not complete.
+func unfinishedDisk(w *world, disk string) *cdiv1.DataVolume {
+	spec := &w.VM.Spec.Disks[slices.IndexFunc(w.VM.Spec.Disks, func(spec v1alpha1.Disk) bool { return spec.Name == disk })]
+	var dv *cdiv1.DataVolume
+	if pin := w.diskStatus(disk).Pinned; pin != nil {
+		dv = kubevirt.BuildDataDisk(w.VM, spec, w.Disks[disk].Image, pin, resource.MustParse("1Gi"))
+	} else {
+		dv = kubevirt.BuildDataDisk(w.VM, spec, nil, nil, *spec.Size)
+	}
+	takeUp(dv)
+	return dv
 }

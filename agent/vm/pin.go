@@ -77,6 +77,7 @@ func (d *diskDecider) pinFromDisk() {
 				v1alpha1.AnnotationClonedFrom, d.DataVolume.Name, v1alpha1.SanitizeText(d.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom], maxQuotedBytes), d.imageName)
 		}
 	case p.AcquiredAt != nil:
+	case !d.isComplete(): // nothing says that a disk elsewhere is of p: see acquireImage
 	case d.DataVolume == nil && !d.Live:
 		d.decision.NeedsLive = true
 	default: // a disk is cloned only after its image is acquired

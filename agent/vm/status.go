@@ -114,7 +114,7 @@ func (d *decider) reportImageAcquired() {
 		}
 	} else if acquired {
 		reason = v1alpha1.ReasonAcquired
-	} else if p == nil && d.Image != nil && d.root().hasDisk() {
+	} else if d.Image != nil && d.root().hasDisk() {
 		message = "the machine has its root disk, whose source is unknown, and does not need an image"
 	}
 	for _, disk := range d.wantedDisks()[1:] {

@@ -130,3 +130,25 @@ func unfinishedDisk(w *world, disk string) *cdiv1.DataVolume {
 	takeUp(dv)
 	return dv
 }
+
+// TestPinThatWasNeverAcquiredIsReadLive: where the root disk is elsewhere, nothing says that it was cloned from
+// this pin, so only its image tells whether it stays.
+func TestPinThatWasNeverAcquiredIsReadLive(t *testing.T) {
+	for _, deleting := range []bool{false, true} {
+		w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+		migrateRootAndDeleteFormer(w)
+		w.VM.Status.Pinned.AcquiredAt = nil
+		w.Image = w.Image.DeepCopy()
+		w.Image.Status.TearDown = deleting
+		w.refreshPinned()
+		for range 3 {
+			w.reconcile()
+			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
+		}
+		require.NotNil(t, w.VM.Status.Pinned)
+		assert.Equal(t, deleting, w.VM.Status.Pinned.AcquiredAt == nil, "being deleted: %t", deleting)
+		if deleting {
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionImageAcquired), "whose source is unknown")
+		}
+	}
+}

@@ -15,7 +15,8 @@ import (
 // Member is the MemberCluster with the name of a target's cluster.
 type Member struct {
 	ClusterUID types.UID
-	Offline    bool
+	// Offline: it does not report, is in quarantine, or its identity is not confirmed.
+	Offline bool
 }
 
 // PruneView is everything that a decision about an ImagePrune depends on.

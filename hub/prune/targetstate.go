@@ -63,7 +63,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	case held != "":
 		return newState(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room until other ImagePrunes end")
 	case member.Offline:
-		return newState(v1alpha1.PruneWaiting, "", "its cluster is offline, and continues when it is back")
+		return newState(v1alpha1.PruneWaiting, "", "its cluster is offline, or its identity is not confirmed: it continues when that has ended (see its MemberCluster)")
 	default:
 		return newState(v1alpha1.PruneWaiting, "", "its cluster has not reported a state yet")
 	}

@@ -33,6 +33,10 @@ func TestTargetState(t *testing.T) {
 	s.Prune.Status.Phase, s.HeldReason = v1alpha1.ImagePrunePending, nil
 	require.Equal(t, v1alpha1.PruneWaiting, prune.TargetState(s.PruneView, s.Targets[1]).State)
 
+	offline := newPruneScenario()
+	offline.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true}
+	require.Contains(t, prune.TargetState(offline.PruneView, offline.Targets[1]).Message, "its identity is not confirmed", "as while two agents report")
+
 	nameless := newPruneScenario()
 	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
 	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID never matches")

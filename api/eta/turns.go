@@ -17,6 +17,25 @@ type Pool struct {
 // NewPool returns a pool whose slots are free from a time on.
 func NewPool(slots int, from time.Time) *Pool { return &Pool{slots: slots, from: from} }
 
+// NewPool returns the slots of the member, held by what it imports and queues now. At least one is believed
+// in, as a window opens it, or an import of an unknown end leaves it.
+func (s Snapshot) NewPool() *Pool {
+	p := NewPool(max(1, int(s.Activity.Budget)-max(0, int(s.Activity.Slots)-len(s.Activity.Active))), s.Now)
+	for i := range s.Activity.Active {
+		if e := s.Active(i); e.Why == "" {
+			p.HoldSlot(&e)
+		} else {
+			p.slots = max(1, p.slots-1)
+		}
+	}
+	for i := range s.Activity.Head {
+		if e := s.Queued(i); e.Why == "" {
+			p.HoldSlot(&e)
+		}
+	}
+	return p
+}
+
 // HoldSlot has an import keep a slot until it ends, whether or not one is free.
 func (p *Pool) HoldSlot(e *Estimate) {
 	for field, at := range e.times() {

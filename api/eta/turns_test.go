@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/eta"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // newTurn is an import that gets its slot, and is done, some minutes from now.
@@ -88,6 +89,36 @@ func TestTurns(t *testing.T) {
 	unknown := &eta.Turn{Estimate: eta.Estimate{Why: eta.UnknownSize}, Pools: []*eta.Pool{one, two}}
 	eta.PlayTurns(now, []*eta.Turn{unknown})
 	assert.Equal(t, eta.Estimate{Why: eta.UnknownSize}, unknown.Estimate, "what is unknown stays so")
+}
+
+// A member's slots are free after what it imports and queues now.
+func TestPoolOfAMember(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*v1alpha1.ReportedActivity)
+		want   []int // seconds at which each of two further images of 100 s is done
+	}{
+		"behind its queue": {func(*v1alpha1.ReportedActivity) {}, []int{400, 400}},
+		"idle":             {func(a *v1alpha1.ReportedActivity) { a.Active, a.Head, a.Slots, a.Budget = nil, nil, 0, 1 }, []int{100, 200}},
+		"closed":           {func(a *v1alpha1.ReportedActivity) { a.Active, a.Head, a.Slots, a.Budget = nil, nil, 0, 0 }, []int{100, 200}},
+		"an end is unknown": {func(a *v1alpha1.ReportedActivity) {
+			a.Active[0].Source, a.Active[0].BytesPerSecond, a.Head = "never", 0, nil
+		}, []int{300, 400}},
+		"an import is not listed": {func(a *v1alpha1.ReportedActivity) { a.Slots, a.Head = 5, nil }, []int{400, 500}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newActivity()
+			tt.change(a)
+			pool := eta.Snapshot{Activity: a, Now: now}.NewPool()
+			var got []int
+			for range tt.want {
+				at := now.Add(100 * time.Second)
+				turn := &eta.Turn{Estimate: eta.Estimate{Position: 1, Begin: now, At: at, Low: at, High: at}, Pools: []*eta.Pool{pool}}
+				eta.PlayTurns(now, []*eta.Turn{turn})
+				got = append(got, int(turn.At.Sub(now).Round(100*time.Second).Seconds()))
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
 }
 
 // drawTurns draws imports of one or two pools; held are slots of others in each.

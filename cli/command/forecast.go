@@ -23,8 +23,8 @@ import (
 func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, images []*v1alpha1.FleetDiskImage, targets []preload.Target) (f preload.Fleet, unread string, err error) {
 	f = preload.Fleet{Now: e.now(), Live: e.live}
 	var noPolicy error
-	var isOpen bool
-	f.Budget, isOpen, noPolicy = e.readBudget(ctx, hub, f.Now)
+	var inForce *policy.Policy
+	inForce, f.Budget, noPolicy = e.readBudget(ctx, hub, f.Now)
 	if e.live {
 		err = e.gatherLive(ctx, images, &targets[0])
 	}
@@ -37,14 +37,17 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 	case e.live:
 		return f, "", err
 	}
-	if isOpen {
-		if f.Held, err = listHeldSlots(ctx, hub); err != nil {
-			return f, "", err
-		}
-	}
 	activities, err := e.listActivities(ctx, hub)
 	if err != nil {
 		return f, "", err
+	}
+	isOpen := f.Budget != nil && !inForce.Budget(f.Now).IsClosed()
+	if isOpen {
+		var members v1alpha1.MemberClusterList
+		if err := hub.List(ctx, &members); err != nil {
+			return f, "", err
+		}
+		f.CountHeld(inForce, members.Items, activities)
 	}
 	for i := range targets {
 		targets[i].Activity = activities[v1alpha1.MemberNamespacePrefix+targets[i].Member.Name]
@@ -53,6 +56,13 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 		return f, "", nil
 	}
 	unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) error {
+		if isOpen && len(f.Budget.Sources) > 0 {
+			running, err := api.Transfers(ctx, readapi.TransfersQuery{State: readapi.TransferRunning, Limit: transferPage})
+			if err != nil {
+				return err
+			}
+			f.CountRunning(running.Running)
+		}
 		for i := range targets {
 			m, err := api.Member(ctx, targets[i].Member.Name)
 			switch {
@@ -70,37 +80,22 @@ func (e *environment) gatherForecast(ctx context.Context, hub *connect.Cluster, 
 	return f, unread, err
 }
 
-// readBudget returns the fleet's budget by the policy in force, or while its window is closed, that of the
-// next opening; nil for none.
-func (e *environment) readBudget(ctx context.Context, hub *connect.Cluster, now time.Time) (budget *policy.Budget, isOpen bool, err error) {
+// readBudget returns the policy in force and its budget, or while its window is closed, that of the next
+// opening; nil for none.
+func (e *environment) readBudget(ctx context.Context, hub *connect.Cluster, now time.Time) (*policy.Policy, *policy.Budget, error) {
 	data, err := (&policyReader{Cluster: hub, hubNamespace: e.HubNamespace}).readInForce(ctx)
 	if err != nil || data == nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	inForce, _, errs := policy.ParsePolicy(data)
 	if len(errs) > 0 {
-		return nil, false, fmt.Errorf("%s", policy.FormatErrors(errs))
+		return nil, nil, fmt.Errorf("%s", policy.FormatErrors(errs))
 	}
-	budget = inForce.Budget(now)
+	budget := inForce.Budget(now)
 	if budget.IsClosed() {
-		return inForce.Budget(budget.RisesAt), false, nil
+		budget = inForce.Budget(budget.RisesAt)
 	}
-	return budget, budget != nil, nil
-}
-
-// listHeldSlots returns how many slots the budget reserves for each member.
-func listHeldSlots(ctx context.Context, hub *connect.Cluster) (map[string]int32, error) {
-	var members v1alpha1.MemberClusterList
-	if err := hub.List(ctx, &members); err != nil {
-		return nil, err
-	}
-	held := map[string]int32{}
-	for i := range members.Items {
-		if transfers := members.Items[i].Status.Transfers; transfers != nil {
-			held[members.Items[i].Name] = transfers.Held
-		}
-	}
-	return held, nil
+	return inForce, budget, nil
 }
 
 // gatherLive asks the member itself: its queue, and whether there is room.

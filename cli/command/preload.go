@@ -104,10 +104,10 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 		if err != nil {
 			return err
 		}
-		if err := item.Forecast(fleet, img, targets); err != nil {
-			return err
-		}
 		items = append(items, item)
+	}
+	if err := preload.Forecast(fleet, items, images, targets); err != nil {
+		return err
 	}
 	p, question := preload.New(e.now(), items), "Go on?"
 	p.DryRun, p.Unread = flags.dryRun, unread

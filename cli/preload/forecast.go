@@ -17,7 +17,6 @@ import (
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/rollout"
-	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
 // Expected is when a cluster is expected to have an image, or why that is not known.
@@ -29,45 +28,58 @@ type Expected struct {
 	Shortage string `json:"shortage,omitempty"`
 }
 
-// Fleet is what estimates depend on beside the clusters.
-type Fleet struct {
-	Now time.Time
-	// Budget of the fleet; nil for none. While its window is closed, that of the next opening.
-	Budget *policy.Budget
-	// Held are the slots that the budget reserves for each member now.
-	Held map[string]int32
-	// Live: the image is created in the cluster itself, so that no wave holds it up.
-	Live bool
-}
-
 // Reasons beside those of eta why no time is given.
 const (
 	reasonNotObserved = "NotObserved"
 	reasonWavesBefore = "WavesBefore"
 )
 
-// Forecast estimates when the clusters that are to have an image have it, also those that get it anyway.
-// An image that its cluster does not list yet joins the end of the queue, and is in the queue of targets
-// for images that follow.
-func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target) error {
+// Forecast estimates when the clusters that are to have images have them, also those that get them anyway:
+// items[n] is of images[n]. An image that its cluster does not list yet joins the end of the queue, and is in
+// the queue of targets for images that follow.
+func Forecast(f Fleet, items []Image, images []*v1alpha1.FleetDiskImage, targets []Target) error {
+	members := make([]*eta.Pool, len(targets))
+	for i := range targets {
+		t := &targets[i]
+		if t.refreshBudget(); t.Activity != nil {
+			members[i] = t.snapshot(f.Now).NewPool()
+		}
+	}
+	var joined []*joining
+	for n := range items {
+		joins, err := items[n].forecast(f, images[n], targets, members)
+		if err != nil {
+			return err
+		}
+		joined = append(joined, joins...)
+	}
+	f.paceImports(joined)
+	for n := range items {
+		items[n].ExpectedBy = lastOf(items[n].Expected)
+	}
+	return nil
+}
+
+// forecast estimates one image without others, and returns those that join a queue. members are the
+// slots of targets.
+func (i *Image) forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target, members []*eta.Pool) (joined []*joining, err error) {
 	overrides, err := override.Parse(img)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	waves, err := newWaves(img, targets, i.Download)
+	waves, err := newWaves(f.Now, img, targets, i.Download)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	i.Expected = nil
-	var joined []joining
-	sources := map[string]bool{}
+	i.Expected = make([]Expected, 0, len(targets)) // of a fixed place
 	for at := range targets {
 		t := &targets[at]
 		if !slices.Contains(i.Download, t.Member.Name) && !slices.Contains(i.Placed, t.Member.Name) {
 			continue
 		}
 		effective := overrides.For(t.Member.Name, t.Member.Labels)
-		e := Expected{Cluster: t.Member.Name}
+		i.Expected = append(i.Expected, Expected{Cluster: t.Member.Name})
+		e := &i.Expected[len(i.Expected)-1]
 		why := rollout.WhyUnknown(t.Member)
 		own := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
 		listed, isListed := t.snapshot(f.Now).ForImage(img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
@@ -94,16 +106,18 @@ func (i *Image) Forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
 			q := f.newQueued(img, effective, t.Member, i.knownBytes)
-			estimate := t.joinQueue(f.Now, q)
-			e.Estimate = *readapi.NewEstimate(estimate)
-			joined = append(joined, joining{index: len(i.Expected), member: t.Member, estimate: estimate})
-			sources[q.Source] = true
+			j := &joining{Turn: eta.Turn{Estimate: t.joinQueue(f.Now, q)}, expected: &e.Estimate, member: t.Member, source: q.Source}
+			if q.OpensAt != nil {
+				j.Opens = q.OpensAt.Time
+			}
+			j.Pools = append(j.Pools, waves.findWave(t.Member).pool)
+			if members[at] != nil {
+				j.Pools = append(j.Pools, members[at])
+			}
+			joined = append(joined, j)
 		}
-		i.Expected = append(i.Expected, e)
 	}
-	i.paceImports(f, waves, joined, sources)
-	i.ExpectedBy = lastOf(i.Expected)
-	return nil
+	return joined, nil
 }
 
 // findWaitingForStorage returns an image of the cluster that waits for storage; nil for none, and where
@@ -146,15 +160,21 @@ func (t *Target) snapshot(now time.Time) eta.Snapshot {
 	return eta.Snapshot{Activity: t.Activity, SourceLimits: t.SourceLimits, ObservedAt: t.ObservedAt, Now: now}
 }
 
+// refreshBudget sets the budget of an idle member, which does not tell that it has changed.
+func (t *Target) refreshBudget() {
+	if budget := t.Member.Status.Budget; budget != nil && t.Activity != nil && t.Activity.Slots == 0 && t.Activity.Queued == 0 {
+		a := *t.Activity
+		a.Budget = *budget
+		t.Activity = &a
+	}
+}
+
 // joinQueue estimates an image at the end of the cluster's queue, and has it wait there.
 func (t *Target) joinQueue(now time.Time, q v1alpha1.QueuedImport) eta.Estimate {
 	if t.Activity == nil {
 		return eta.Estimate{Why: eta.UnknownNotReported}
 	}
 	a := *t.Activity
-	if budget := t.Member.Status.Budget; budget != nil && a.Slots == 0 && a.Queued == 0 { // an idle member does not tell that it has changed
-		a.Budget = *budget
-	}
 	t.Activity = &a
 	estimate := t.snapshot(now).ForNew(q)
 	if int(a.Queued) <= len(a.Head) {
@@ -190,6 +210,8 @@ type wave struct {
 	// left are the clusters before the preload that are to begin, or in progress, of total.
 	left, total    int32
 	maxConcurrency *intstr.IntOrString
+	// pool of its maxConcurrency.
+	pool *eta.Pool
 }
 
 type waves struct {
@@ -199,7 +221,7 @@ type waves struct {
 }
 
 // newWaves returns the waves, with how far they are.
-func newWaves(img *v1alpha1.FleetDiskImage, targets []Target, download []string) (*waves, error) {
+func newWaves(now time.Time, img *v1alpha1.FleetDiskImage, targets []Target, download []string) (*waves, error) {
 	isStalled := img.Status.Phase == v1alpha1.RolloutFailed || meta.IsStatusConditionTrue(img.Status.Conditions, v1alpha1.ConditionStalled)
 	ws := &waves{paused: img.Spec.Rollout.Paused, isNew: !rollout.IsObserved(img), isStalled: isStalled}
 	for i := range img.Spec.Rollout.Waves {
@@ -229,6 +251,9 @@ func newWaves(img *v1alpha1.FleetDiskImage, targets []Target, download []string)
 			w := ws.findWave(m)
 			w.isOpen, w.total = true, w.total+1
 		}
+	}
+	for i := range ws.all {
+		ws.all[i].pool = eta.NewPool(ws.all[i].limit(), now)
 	}
 	return ws, nil
 }

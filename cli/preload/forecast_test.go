@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/agent/report"
 	"github.com/pelotech/ot-fleet/api/apitest"
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/preload"
@@ -36,6 +37,28 @@ func waitingForStorage(name, size string) []v1alpha1.ReportedImage {
 	}).Obj())}
 }
 
+// withGroup is a budget that limits the group of sources of newIdle.
+func withGroup(all, group int32) *policy.Budget {
+	return &policy.Budget{Concurrency: all, Sources: []policy.SourceBudget{{Source: apipolicy.Source{Name: v1alpha1.SourceOther}, Concurrency: &group}}}
+}
+
+// importForHours has a cluster import other images, as many as it may.
+func importForHours(t *preload.Target, hours int64, names ...string) {
+	t.Activity.Budget, t.Activity.Slots = int32(len(names)), int32(len(names))
+	for _, name := range names {
+		t.Activity.Active = append(t.Activity.Active, v1alpha1.ActiveImport{
+			Namespace: "images", Name: name, Source: v1alpha1.SourceOther, BytesTotal: hours * 3600 << 20, BytesPerSecond: 1 << 20, StartedAt: metav1.NewTime(now), BytesDone: 1,
+		})
+	}
+}
+
+// closeWindows has the windows of clusters open in 6 hours.
+func closeWindows(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+	for i := range targets {
+		targets[i].Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(now.Add(6 * time.Hour)))}
+	}
+}
+
 func newObserved() *v1alpha1.FleetDiskImage {
 	img := newImage()
 	img.Status.ObservedGeneration, img.Status.Phase = img.Generation, v1alpha1.RolloutSucceeded
@@ -47,8 +70,9 @@ func forecast(t *testing.T, f preload.Fleet, img *v1alpha1.FleetDiskImage, targe
 	i, err := preload.NewImage(img, targets, 600<<20)
 	require.NoError(t, err)
 	f.Now = now
-	require.NoError(t, i.Forecast(f, img, targets))
-	return i
+	items := []preload.Image{i}
+	require.NoError(t, preload.Forecast(f, items, []*v1alpha1.FleetDiskImage{img}, targets))
+	return items[0]
 }
 
 // minutesOf returns -1 where no time is given.
@@ -133,6 +157,29 @@ func TestForecast(t *testing.T) {
 		"the fleet's slots are others'": {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 2, "oslo": 0}}, wantReason: "NothingGranted"},
 		"one of the fleet's slots is another's": {
 			fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 1, "oslo": 1}}, wantMinutes: []int{10, 20},
+		},
+		"other groups of sources hold slots": {
+			fleet: preload.Fleet{Budget: withGroup(20, 4), Held: map[string]int32{"lab": 6}, Running: map[string]map[string]int32{"lab": {"bucket": 6}}}, wantMinutes: []int{10, 10},
+		},
+		"some of its group may be taken": {
+			fleet: preload.Fleet{Budget: withGroup(20, 4), Held: map[string]int32{"lab": 6}, Running: map[string]map[string]int32{"lab": {"bucket": 3}}}, wantMinutes: []int{10, 20},
+		},
+		"all of its group may be taken": {fleet: preload.Fleet{Budget: withGroup(20, 4), Held: map[string]int32{"lab": 6}}, wantReason: "NothingGranted"},
+		"one of its group runs here, and none is free": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			importForHours(&targets[0], 5, "a", "b")
+			targets[0].Activity.Active[0].Source = "bucket"
+		}, fleet: preload.Fleet{Budget: withGroup(20, 1), Held: map[string]int32{"oslo": 2}, Running: map[string]map[string]int32{"oslo": {"bucket": 1, v1alpha1.SourceOther: 1}}}, wantReason: "NothingGranted"},
+		"the fleet's slots are those of one of the clusters": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			importForHours(&targets[0], 5, "a", "b")
+		}, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"oslo": 2, "turku": 0}}, wantMinutes: []int{312, 322}},
+		"others hold slots, long before the windows open": {
+			change: closeWindows, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 2}, HeldFor: 5 * time.Hour}, wantMinutes: []int{370, 370},
+		},
+		"others hold slots, and may until the windows are open": {
+			change: closeWindows, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 2}, HeldFor: 7 * time.Hour}, wantReason: "NothingGranted",
+		},
+		"one slot for windows that open later": {
+			change: closeWindows, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 1}, Held: map[string]int32{"lab": 1}, HeldFor: 5 * time.Hour}, wantMinutes: []int{370, 380},
 		},
 		"failed there": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			for i := range targets {

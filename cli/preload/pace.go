@@ -1,76 +1,115 @@
 package preload
 
 import (
-	"math"
 	"slices"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
-// joining is a cluster whose image joins the queue.
+// Fleet is what estimates depend on beside the clusters.
+type Fleet struct {
+	Now time.Time
+	// Budget of the fleet; nil for none. While its window is closed, that of the next opening.
+	Budget *policy.Budget
+	// Held are the slots that the budget reserves for each member now.
+	Held map[string]int32
+	// Running are the imports that hold some of them, by member and group of sources, as far as known.
+	Running map[string]map[string]int32
+	// HeldFor is how long an import that runs now may go on; zero: not known.
+	HeldFor time.Duration
+	// Live: the image is created in the cluster itself, so that no wave holds it up.
+	Live bool
+}
+
+// joining is an image that joins the queue of a cluster.
 type joining struct {
-	index    int // of Image.Expected
+	eta.Turn
+	expected *readapi.Estimate
 	member   *v1alpha1.MemberCluster
-	estimate eta.Estimate
+	source   string
 }
 
-// paceImports has as many clusters import at a time as their wave and the fleet's budget let, in their
-// order. What they wait for at the same time, as a window or a queue of their own, is waited for once.
-func (i *Image) paceImports(f Fleet, waves *waves, joined []joining, sources map[string]bool) {
-	slots := f.freeSlots(joined, sources)
-	for n := range waves.all {
-		w := &waves.all[n]
-		limit := min(slots, w.limit())
-		var ends [3][]time.Time // of the last ones, in order
-		for _, j := range joined {
-			e := &i.Expected[j.index].Estimate
-			switch {
-			case waves.findWave(j.member) != w || e.At == nil:
-				continue
-			case limit <= 0:
-				*e = *readapi.NewEstimate(eta.Estimate{Why: eta.UnknownNothingGranted})
-				continue
+// paceImports has as many clusters import at a time as the fleet's budget lets, beside the pools that each
+// import has: those of its wave and of its cluster.
+func (f Fleet) paceImports(joined []*joining) {
+	var first, others []*eta.Turn
+	own := map[string]*joining{}
+	for _, j := range joined {
+		// It imports in a slot that its cluster holds.
+		if j.Why == "" && f.Held[j.member.Name] > 0 && !j.Opens.After(f.Now) && own[j.member.Name] == nil {
+			own[j.member.Name] = j
+			first = append(first, &j.Turn)
+		} else {
+			others = append(others, &j.Turn)
+		}
+	}
+	if f.Budget != nil {
+		f.limitByBudget(joined, own)
+	}
+	eta.PlayTurns(f.Now, slices.Concat(first, others))
+	for _, j := range joined {
+		*j.expected = *readapi.NewEstimate(j.Estimate)
+	}
+}
+
+// limitByBudget adds the slots of the fleet and of each group of sources, and while what runs now may go
+// on, those of them that are free.
+//
+// Invariant: a slot that may be taken for a group of sources is not free for it.
+func (f Fleet) limitByBudget(joined []*joining, own map[string]*joining) {
+	type limit struct{ all, free *eta.Pool }
+	newLimit := func(slots int32, taken int) *limit {
+		return &limit{eta.NewPool(int(slots), f.Now), eta.NewPool(int(slots)-taken, f.Now)}
+	}
+	fleet, groups := newLimit(f.Budget.Concurrency, f.countTaken(own)), map[string]*limit{}
+	for _, j := range joined {
+		limits := []*limit{fleet}
+		if slots := f.Budget.Slots(j.source); slots < f.Budget.Concurrency {
+			if groups[j.source] == nil {
+				groups[j.source] = newLimit(slots, f.countTakenOf(j.source, own))
 			}
-			// Of the earliest and the latest time, the import is the same share as of the expected one.
-			share := 0.0
-			if all := j.estimate.At.Sub(f.Now); all > 0 {
-				share = float64(j.estimate.At.Sub(j.estimate.Begin)) / float64(all)
-			}
-			for field, at := range []*metav1.Time{e.At, e.Earliest, e.Latest} {
-				if len(ends[field]) >= limit {
-					free := ends[field][0]
-					ends[field] = ends[field][1:]
-					takes := time.Duration(share * float64(at.Sub(f.Now)))
-					if end := free.Add(takes); end.After(at.Time) {
-						at.Time = end
-					}
-				}
-				place, _ := slices.BinarySearchFunc(ends[field], at.Time, time.Time.Compare)
-				ends[field] = slices.Insert(ends[field], place, at.Time)
+			limits = append(limits, groups[j.source])
+		}
+		for _, l := range limits {
+			j.Pools = append(j.Pools, l.all)
+			if f.HeldFor <= 0 || j.Opens.Before(f.Now.Add(f.HeldFor)) {
+				j.Pools = append(j.Pools, l.free)
 			}
 		}
 	}
 }
 
-// freeSlots returns how many of some clusters may import at a time by the fleet's budget: what it does not
-// reserve for others. It may be negative.
-func (f Fleet) freeSlots(joined []joining, sources map[string]bool) int {
-	if f.Budget == nil || len(joined) == 0 {
-		return math.MaxInt
-	}
-	slots := math.MaxInt
-	for source := range sources {
-		slots = min(slots, int(f.Budget.Slots(source)))
-	}
+// countTaken returns how many slots of the fleet are not free for the imports that join. own are those that
+// import in a slot that their cluster holds, by cluster.
+func (f Fleet) countTaken(own map[string]*joining) (taken int) {
 	for member, held := range f.Held {
-		if !slices.ContainsFunc(joined, func(j joining) bool { return j.member.Name == member }) {
-			slots -= int(held)
+		taken += int(held)
+		if own[member] != nil {
+			taken--
 		}
 	}
-	return slots
+	return taken
+}
+
+// countTakenOf returns how many slots may be taken for a group of sources.
+func (f Fleet) countTakenOf(source string, own map[string]*joining) (taken int) {
+	for member, held := range f.Held {
+		running, ofOthers := f.Running[member][source], int32(0)
+		for group, n := range f.Running[member] {
+			if group != source {
+				ofOthers += n
+			}
+		}
+		may := int(held) - int(ofOthers)
+		// Of which group the slot is that it takes over is known where all are of one.
+		if j := own[member]; j != nil && j.source == source && (running == 0 || ofOthers == 0) {
+			may--
+		}
+		taken += max(0, may)
+	}
+	return taken
 }

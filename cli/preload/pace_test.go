@@ -1,0 +1,174 @@
+package preload_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/pelotech/ot-fleet/api/readapi"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/hub/policy"
+)
+
+// forecastAll returns the minutes of each image, by cluster.
+func forecastAll(t require.TestingT, f preload.Fleet, images []*v1alpha1.FleetDiskImage, targets []preload.Target) (minutes [][]int) {
+	items := make([]preload.Image, len(images))
+	for i, img := range images {
+		var err error
+		items[i], err = preload.NewImage(img, targets, 600<<20)
+		require.NoError(t, err)
+	}
+	f.Now = now
+	require.NoError(t, preload.Forecast(f, items, images, targets))
+	for i := range items {
+		minutes = append(minutes, nil)
+		for _, e := range items[i].Expected {
+			minutes[i] = append(minutes[i], minutesOf(e))
+		}
+	}
+	return minutes
+}
+
+func newNamed(name string) *v1alpha1.FleetDiskImage {
+	img := newObserved()
+	img.Name = name
+	return img
+}
+
+func TestForecastOfImagesTogether(t *testing.T) {
+	one := &policy.Budget{Concurrency: 1}
+	for name, tt := range map[string]struct {
+		change func(first *v1alpha1.FleetDiskImage, targets []preload.Target)
+		fleet  preload.Fleet
+		want   [][]int
+	}{
+		"each in its clusters":     {want: [][]int{{10, 10}, {20, 20}}},
+		"one slot of the fleet":    {fleet: preload.Fleet{Budget: one}, want: [][]int{{10, 20}, {30, 40}}},
+		"two slots of the fleet":   {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}}, want: [][]int{{10, 10}, {20, 20}}},
+		"one slot of their source": {fleet: preload.Fleet{Budget: withGroup(5, 1)}, want: [][]int{{10, 20}, {30, 40}}},
+		"the first one at a time": {change: func(first *v1alpha1.FleetDiskImage, _ []preload.Target) {
+			first.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromInt32(1))
+		}, want: [][]int{{10, 20}, {20, 30}}},
+		"a closed window holds up no open one": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[0].Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(now.Add(6 * time.Hour)))}
+		}, fleet: preload.Fleet{Budget: one}, want: [][]int{{370, 10}, {380, 20}}},
+		"the slots are those of the second cluster": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			importForHours(&targets[1], 1, "a")
+		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{80, 70}, {90, 100}}},
+		"nothing is known of the one that holds them": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[1].Activity = nil
+		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{-1, -1}, {-1, -1}}},
+		"the window of the one that holds them is closed": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			targets[1].Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(now.Add(6 * time.Hour)))}
+		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}, HeldFor: 5 * time.Hour}, want: [][]int{{-1, 370}, {-1, 380}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			images, targets := []*v1alpha1.FleetDiskImage{newNamed("win-11"), newNamed("win-10")}, []preload.Target{newIdle("oslo"), newIdle("turku")}
+			if tt.change != nil {
+				tt.change(images[0], targets)
+			}
+			assert.Equal(t, tt.want, forecastAll(t, tt.fleet, images, targets))
+		})
+	}
+}
+
+// No more imports are expected at a time than slots that nobody else may hold, and slots that others hold make
+// none earlier.
+func TestForecastKeepsToFreeSlots(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clusters, count := rapid.IntRange(1, 6).Draw(t, "clusters"), rapid.IntRange(1, 3).Draw(t, "images")
+		all, group := rapid.Int32Range(1, 6).Draw(t, "slots"), rapid.Int32Range(1, 6).Draw(t, "slots of the group")
+		held := map[string]int32{"lab": rapid.Int32Range(0, 4).Draw(t, "held"), "edge": rapid.Int32Range(0, 2).Draw(t, "held")}
+		bucket := rapid.Int32Range(0, held["lab"]).Draw(t, "held for another group")
+		for i := range clusters {
+			held[fmt.Sprintf("c%d", i)] = rapid.Int32Range(0, 1).Draw(t, "own")
+		}
+		opens := time.Duration(rapid.IntRange(0, 600).Draw(t, "opens")) * time.Minute
+		closed := rapid.SliceOfN(rapid.Bool(), clusters, clusters).Draw(t, "closed")
+		play := func(held map[string]int32, all, group int32) [][]int {
+			var images []*v1alpha1.FleetDiskImage
+			var targets []preload.Target
+			for i := range count {
+				images = append(images, newNamed(fmt.Sprintf("image-%d", i)))
+			}
+			for i := range clusters {
+				target := newIdle(fmt.Sprintf("c%d", i))
+				if closed[i] && opens > 0 {
+					target.Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(now.Add(opens)))}
+				}
+				targets = append(targets, target)
+			}
+			return forecastAll(t, preload.Fleet{Budget: withGroup(all, group), Held: held, Running: map[string]map[string]int32{"lab": {"bucket": bucket}}}, images, targets)
+		}
+		minutes := play(held, all, group)
+		more := maps.Clone(held)
+		more["edge"]++
+		withMoreHeld, withMoreSlots := play(more, all, group), play(held, all+1, group+1)
+		free := min(int(all-held["lab"]-held["edge"]), int(group-(held["lab"]-bucket)-held["edge"]))
+		var ends []int
+		for i := range minutes {
+			for j, end := range minutes[i] {
+				if end < 0 {
+					require.Negative(t, withMoreHeld[i][j], "it is known with a slot less")
+					continue
+				}
+				require.True(t, withMoreHeld[i][j] < 0 || withMoreHeld[i][j] >= end, "%d with one more slot held, %d without", withMoreHeld[i][j], end)
+				require.LessOrEqual(t, withMoreSlots[i][j], end, "with more slots")
+				require.GreaterOrEqual(t, withMoreSlots[i][j], 0)
+				ends = append(ends, end)
+			}
+		}
+		for _, at := range ends {
+			running := 0
+			for _, end := range ends {
+				if at-10 < end && end <= at {
+					running++
+				}
+			}
+			require.LessOrEqual(t, running, free, "imports that end at %d and in the 10 minutes before: %v", at, minutes)
+		}
+	})
+}
+
+func TestCountHeld(t *testing.T) {
+	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "9", "attemptTimeout": "2h", "overrides": `[{cluster: lab, attemptTimeout: 3h}, {cluster: idle, attemptTimeout: 9h}]`})
+	require.Empty(t, errs)
+	var members []v1alpha1.MemberCluster
+	activities := map[string]*v1alpha1.ReportedActivity{}
+	for name, held := range map[string]int32{"lab": 3, "silent": 1, "unread": 2, "idle": 0} {
+		m := newTarget(name, name == "silent", nil).Member
+		m.Status.Transfers = &v1alpha1.MemberTransfers{Held: held}
+		members = append(members, *m)
+		if name != "unread" {
+			activities[v1alpha1.MemberNamespacePrefix+name] = &v1alpha1.ReportedActivity{Active: []v1alpha1.ActiveImport{{Source: "bucket"}, {Source: "bucket"}, {}}}
+		}
+	}
+	f := preload.Fleet{Now: now}
+	f.CountHeld(p, members, activities)
+	assert.Equal(t, map[string]int32{"lab": 3, "silent": 1, "unread": 2}, f.Held)
+	assert.Equal(t, map[string]map[string]int32{"lab": {"bucket": 2}}, f.Running, "what a silent member imports is not known")
+	assert.Equal(t, 3*time.Hour, f.HeldFor)
+
+	until := metav1.NewTime(now.Add(5 * time.Hour))
+	for i := range members {
+		if members[i].Name == "silent" {
+			members[i].Status.Transfers.HeldUntil = &until
+		}
+	}
+	f = preload.Fleet{Now: now}
+	f.CountHeld(p, members, nil)
+	assert.Empty(t, f.Running)
+	assert.Equal(t, 5*time.Hour, f.HeldFor)
+
+	f.CountRunning([]readapi.Transfer{{Cluster: "lab", Source: "bucket"}, {Cluster: "lab", Source: "bucket", Unknown: "Silent"}, {Cluster: "unread"}})
+	assert.Equal(t, map[string]map[string]int32{"lab": {"bucket": 1}}, f.Running)
+}

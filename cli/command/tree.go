@@ -23,17 +23,19 @@ import (
 
 func (e *environment) newTreeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "tree", Short: "Show an image, a machine or a rollout with what belongs to it", Args: cobra.NoArgs}
-	const exitCodes = "Exit codes are those of rollout status: 0 it is done; 1 it failed; 3 it goes on; 4 it waits for a person; 5 it is unknown."
+	const exitCodes = "0 it is done; 1 it failed; 3 it goes on; 4 it waits for a person; 5 it is unknown."
 	depth, all := 0, false
 	cmd.PersistentFlags().IntVar(&depth, "depth", 0, "levels to show; 0 shows all")
 	cmd.PersistentFlags().BoolVar(&all, "all", false, "each by itself, also those that are alike")
 	for _, of := range []struct {
 		use, short, example string
-		scope               []string
+		// codesOf is the command whose exit codes these are.
+		codesOf string
+		scope   []string
 		// gather returns the root, and what the tree cannot show from here.
 		gather func(ctx context.Context, name string) (*tree.Node, string, error)
 	}{
-		{"rollout NAME", "A FleetDiskImage, its waves and their clusters", "  kubectl ot tree rollout ubuntu", nil, func(ctx context.Context, name string) (*tree.Node, string, error) {
+		{"rollout NAME", "A FleetDiskImage, its waves and their clusters", "  kubectl ot tree rollout ubuntu", "rollout status", nil, func(ctx context.Context, name string) (*tree.Node, string, error) {
 			hub, err := e.ConnectHub()
 			if err != nil {
 				return nil, "", err
@@ -45,7 +47,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			s.All = all
 			return tree.NewRollout(s), unread, nil
 		}},
-		{"image NAME", "A VMDiskImage of a member, its storage, and what holds it", "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
+		{"image NAME", "A VMDiskImage of a member, its storage, and what holds it", "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", "why", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
 			member, err := e.ConnectMember(e.cluster)
 			if err != nil {
 				return nil, "", err
@@ -56,7 +58,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			}
 			return tree.NewImage(s), unread, nil
 		}},
-		{"machine NAME", "A VirtualMachine of a member, its image and its disks", "  kubectl ot tree machine web-1 -n shop --cluster bergen", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
+		{"machine NAME", "A VirtualMachine of a member, its image and its disks", "  kubectl ot tree machine web-1 -n shop --cluster bergen", "why", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
 			member, err := e.ConnectMember(e.cluster)
 			if err != nil {
 				return nil, "", err
@@ -68,7 +70,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			return tree.NewMachine(s), unread, nil
 		}},
 	} {
-		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Long: of.short + ".\n\n" + exitCodes, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
+		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Long: of.short + ".\n\nExit codes are those of " + of.codesOf + ": " + exitCodes, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
 			if depth < 0 {

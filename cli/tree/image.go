@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/why"
 )
 
 // ImageSnapshot is what a member says of an image. What could not be read is empty.
@@ -32,7 +33,9 @@ type ImageSnapshot struct {
 func NewImage(s ImageSnapshot) *Node {
 	img := s.Image
 	st := &img.Status
-	root := &Node{Kind: "VMDiskImage", Namespace: img.Namespace, Name: img.Name, State: stateOfPhase(st.Phase), Words: joinWords(st.Phase, st.Reason), Message: st.Message, Bytes: img.Spec.DiskSize.Value()}
+	root := imageSummary(img)
+	code := why.NewImage(explainedImage(s.Now, img)).ExitCode()
+	root.code = &code
 	for _, revision := range revisionsOf(s) {
 		n := &Node{Name: "revision " + revision}
 		switch {
@@ -190,7 +193,7 @@ func holdersOf(s ImageSnapshot) *Node {
 		child := &Node{Kind: "VirtualMachine", Namespace: namespace, Name: name}
 		for i := range s.Machines {
 			if m := &s.Machines[i]; m.Namespace == namespace && m.Name == name {
-				child = machineSummary(m)
+				child = machineSummary(m, nil)
 				if p := m.Status.Pinned; p != nil && s.Image.Status.Serving != nil && p.Revision != s.Image.Status.Serving.Revision {
 					child.Words += " pinned to " + p.Revision
 				}
@@ -205,19 +208,25 @@ func holdersOf(s ImageSnapshot) *Node {
 	return n
 }
 
-func stateOfPhase(phase v1alpha1.Phase) State {
-	switch phase {
-	case v1alpha1.PhaseSucceeded:
-		return Done
-	case v1alpha1.PhaseFailed:
-		return Failed
-	case v1alpha1.PhaseSyncing:
-		return Running
-	case v1alpha1.PhasePrunePending:
-		return Attention
-	default:
-		return Waiting
+// explainedImage is what kubectl ot why goes by: exit codes and who is waited for are the same.
+func explainedImage(now time.Time, img *v1alpha1.VMDiskImage) why.ImageSnapshot {
+	return why.Member{Now: now, Images: []v1alpha1.VMDiskImage{*img}}.OfImage(img.Namespace, img.Name)
+}
+
+func imageSummary(img *v1alpha1.VMDiskImage) *Node {
+	st := &img.Status
+	n := &Node{Kind: "VMDiskImage", Namespace: img.Namespace, Name: img.Name, State: Waiting, Words: joinWords(st.Phase, st.Reason), Message: st.Message, Bytes: img.Spec.DiskSize.Value()}
+	switch isHeld := why.NewImage(explainedImage(time.Time{}, img)).Verdict == why.Held; {
+	case isHeld, st.Phase == v1alpha1.PhasePrunePending:
+		n.State = Attention
+	case st.Phase == v1alpha1.PhaseSucceeded:
+		n.State = Done
+	case st.Phase == v1alpha1.PhaseFailed:
+		n.State = Failed
+	case st.Phase == v1alpha1.PhaseSyncing:
+		n.State = Running
 	}
+	return n
 }
 
 func joinWords[A, B ~string](a A, b B) string {

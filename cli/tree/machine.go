@@ -8,6 +8,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/why"
 )
 
 // MachineSnapshot is what a member says of a machine. What could not be read is nil.
@@ -25,7 +26,12 @@ type MachineSnapshot struct {
 // NewMachine returns a machine with its image, its disks, and what KubeVirt made of it.
 func NewMachine(s MachineSnapshot) *Node {
 	m := s.Machine
-	root := machineSummary(m)
+	var image *why.ImageSnapshot
+	if s.Image != nil {
+		explained := explainedImage(s.Now, s.Image)
+		image = &explained
+	}
+	root := machineSummary(m, image)
 	root.Message = m.Status.Message
 	root.add(imageOf(s))
 	for i := range s.DataVolumes {
@@ -62,20 +68,22 @@ func NewMachine(s MachineSnapshot) *Node {
 
 func imageOf(s MachineSnapshot) *Node {
 	if s.Image != nil {
-		st := &s.Image.Status
-		return &Node{Kind: "VMDiskImage", Namespace: s.Image.Namespace, Name: s.Image.Name, State: stateOfPhase(st.Phase), Words: joinWords(st.Phase, st.Reason), Message: st.Message, Bytes: s.Image.Spec.DiskSize.Value()}
+		return imageSummary(s.Image)
 	}
 	ref := s.Machine.ImageNamespacedName()
 	return &Node{Kind: "VMDiskImage", Namespace: ref.Namespace, Name: ref.Name, State: Unknown, Words: "could not be read"}
 }
 
-func machineSummary(m *v1alpha1.VirtualMachine) *Node {
+// machineSummary is a machine, with its image where that was read.
+func machineSummary(m *v1alpha1.VirtualMachine, image *why.ImageSnapshot) *Node {
 	n := &Node{Kind: "VirtualMachine", Namespace: m.Namespace, Name: m.Name, Words: joinWords(m.Status.Phase, m.Status.Reason), State: Waiting}
-	switch m.Status.Phase {
-	case v1alpha1.MachineReady:
+	switch verdict := why.NewMachine(why.MachineSnapshot{Machine: m, Image: image}).Verdict; {
+	case m.Status.Phase == v1alpha1.MachineReady:
 		n.State = Done
-	case v1alpha1.MachineFailed:
+	case verdict == why.Failed:
 		n.State = Failed
+	case verdict == why.Held:
+		n.State = Attention
 	}
 	if m.Status.PrintableStatus != "" && m.Status.PrintableStatus != string(m.Status.Reason) {
 		n.Words += " " + m.Status.PrintableStatus

@@ -19,6 +19,7 @@ import (
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 	"github.com/pelotech/ot-fleet/cli/tree"
+	"github.com/pelotech/ot-fleet/cli/why"
 )
 
 var now = time.Date(2026, 3, 2, 16, 21, 0, 0, time.UTC)
@@ -160,4 +161,57 @@ func TestAlikeIsOneLine(t *testing.T) {
 	root := tree.NewRollout(s)
 	assert.Len(t, root.Children[1].Children, 1)
 	assert.Equal(t, 1000, root.Children[1].Children[0].Count)
+}
+
+// TestExitCodesAreThoseOfWhy: a script that goes on with 3 ends where an image or a machine waits for a person.
+func TestExitCodesAreThoseOfWhy(t *testing.T) {
+	for name, test := range map[string]struct {
+		image     v1alpha1.VMDiskImageStatus
+		machine   v1alpha1.VirtualMachineStatus
+		wantState tree.State
+		wantCode  exit.Code
+		// of the machine
+		wantMachineState tree.State
+		wantMachineCode  exit.Code
+	}{
+		"new":               {wantState: tree.Waiting, wantCode: exit.NotYet, wantMachineState: tree.Waiting, wantMachineCode: exit.NotYet},
+		"in the queue":      {image: imageStatus(v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForSlot), wantState: tree.Waiting, wantCode: exit.NotYet, wantMachineState: tree.Waiting, wantMachineCode: exit.NotYet},
+		"imports":           {image: imageStatus(v1alpha1.PhaseSyncing, v1alpha1.ReasonImporting), wantState: tree.Running, wantCode: exit.NotYet, wantMachineState: tree.Waiting, wantMachineCode: exit.NotYet},
+		"no policy":         {image: imageStatus(v1alpha1.PhaseQueued, v1alpha1.ReasonPolicyMissing), wantState: tree.Attention, wantCode: exit.Held, wantMachineState: tree.Attention, wantMachineCode: exit.Held},
+		"no storage":        {image: imageStatus(v1alpha1.PhaseQueued, v1alpha1.ReasonInsufficientStorage), wantState: tree.Attention, wantCode: exit.Held, wantMachineState: tree.Attention, wantMachineCode: exit.Held},
+		"paused":            {image: imageStatus(v1alpha1.PhaseQueued, v1alpha1.ReasonPaused), wantState: tree.Attention, wantCode: exit.Held, wantMachineState: tree.Attention, wantMachineCode: exit.Held},
+		"stalled":           {image: stalled(imageStatus(v1alpha1.PhaseQueued, v1alpha1.ReasonPublishing)), wantState: tree.Attention, wantCode: exit.Held, wantMachineState: tree.Attention, wantMachineCode: exit.Held},
+		"being pruned":      {image: imageStatus(v1alpha1.PhasePrunePending, v1alpha1.ReasonUndoWindow), wantState: tree.Attention, wantCode: exit.Yes, wantMachineState: tree.Waiting, wantMachineCode: exit.NotYet},
+		"failed":            {image: imageStatus(v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound), wantState: tree.Failed, wantCode: exit.No, wantMachineState: tree.Failed, wantMachineCode: exit.No},
+		"ready":             {image: imageStatus(v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady), machine: machineStatus(v1alpha1.MachineReady, v1alpha1.ConditionReady), wantState: tree.Done, wantCode: exit.Yes, wantMachineState: tree.Done, wantMachineCode: exit.Yes},
+		"a stalled machine": {image: imageStatus(v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady), machine: machineStatus(v1alpha1.MachineProvisioning, v1alpha1.ConditionStalled), wantState: tree.Done, wantCode: exit.Yes, wantMachineState: tree.Attention, wantMachineCode: exit.Held},
+		"a failed machine":  {image: imageStatus(v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady), machine: machineStatus(v1alpha1.MachineFailed, v1alpha1.ConditionStalled), wantState: tree.Done, wantCode: exit.Yes, wantMachineState: tree.Failed, wantMachineCode: exit.No},
+	} {
+		t.Run(name, func(t *testing.T) {
+			image, machine := newImage(), &v1alpha1.VirtualMachine{Status: test.machine}
+			image.Status = test.image
+			ofImage := tree.New(now, tree.NewImage(tree.ImageSnapshot{Now: now, Image: image}), "", 0)
+			assert.Equal(t, test.wantState, ofImage.Root.State)
+			assert.Equal(t, test.wantCode, ofImage.ExitCode())
+			ofMachine := tree.New(now, tree.NewMachine(tree.MachineSnapshot{Now: now, Machine: machine, Image: image}), "", 0)
+			assert.Equal(t, test.wantMachineState, ofMachine.Root.State)
+			assert.Equal(t, test.wantMachineCode, ofMachine.ExitCode())
+			explained := why.Member{Now: now, Images: []v1alpha1.VMDiskImage{*image}}.OfImage(image.Namespace, image.Name)
+			assert.Equal(t, why.NewImage(explained).ExitCode(), ofImage.ExitCode())
+			assert.Equal(t, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &explained}).ExitCode(), ofMachine.ExitCode())
+		})
+	}
+}
+
+func imageStatus(phase v1alpha1.Phase, reason v1alpha1.Reason) v1alpha1.VMDiskImageStatus {
+	return v1alpha1.VMDiskImageStatus{Phase: phase, Reason: reason}
+}
+
+func stalled(status v1alpha1.VMDiskImageStatus) v1alpha1.VMDiskImageStatus {
+	status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
+	return status
+}
+
+func machineStatus(phase v1alpha1.MachinePhase, condition string) v1alpha1.VirtualMachineStatus {
+	return v1alpha1.VirtualMachineStatus{Phase: phase, Conditions: []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue}}}
 }

@@ -20,6 +20,8 @@ type PlannedState struct {
 	// PruneUnconfirmed: Prune may have ended when a report of this process asked for it, or longer ago
 	// than PruneNonceLife, so it does not begin.
 	PruneUnconfirmed bool
+	// PruneAnswersLate: the hub has confirmed prunes later than that, or not at all, more than once in a row.
+	PruneAnswersLate bool
 	// Retry of the plan's item: a new token starts a failed image over, once.
 	Retry string
 	// Unknown: what the plan in force says is not known. Then Keep is set, and no

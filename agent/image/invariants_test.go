@@ -84,7 +84,7 @@ func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 	old, next := v.Image.Status.Prune, d.Status.Prune
 	pending := func(p *v1alpha1.PruneStatus) bool { return p != nil && p.State == v1alpha1.PrunePending }
 	ended := v.Image.Status.EndedPrunes
-	if old != nil && !pending(old) {
+	if old != nil && old.State.IsFinal() {
 		ended = append([]types.UID{old.UID}, ended...)
 	}
 	if pending(next) {
@@ -109,6 +109,12 @@ func checkPrune(t require.TestingT, v image.View, d image.Decision) {
 		require.True(t, pending(old) && old.UID == next.UID, "the prune begins unconfirmed")
 	}
 	require.True(t, v.Plan.PruneUnconfirmed || !d.AskPruneConfirmed)
+	if next != nil && next.State == v1alpha1.PruneWaiting && !v.Plan.Unknown {
+		require.NotNil(t, v.Plan.Prune, "waiting for what is not requested")
+		require.Equal(t, v.Plan.Prune.UID, next.UID)
+		require.True(t, v.Plan.PruneUnconfirmed || v.Image.DeletionTimestamp != nil)
+		require.NotContains(t, ended, next.UID)
+	}
 	if want := v.Plan.Prune; want != nil && want.ImageUID == v.Image.UID && v.Image.DeletionTimestamp == nil && !v.Plan.Unknown && !d.AskPruneConfirmed {
 		require.NotNil(t, next)
 		require.Equal(t, want.UID, next.UID, "the status answers the requested prune")

@@ -131,7 +131,7 @@ func (w *simulation) allActions(t *rapid.T) map[string]func(*rapid.T) {
 				DeleteAfter: rapid.SampledFrom([]*time.Duration{nil, ptr.To(time.Duration(0)), ptr.To(time.Hour)}).Draw(t, "retired"),
 				Prune:       w.drawPrune(t),
 
-				PruneUnconfirmed: rapid.IntRange(0, 3).Draw(t, "unconfirmed") == 0,
+				PruneUnconfirmed: rapid.IntRange(0, 3).Draw(t, "unconfirmed") == 0, PruneAnswersLate: rapid.Bool().Draw(t, "answers are late"),
 			}
 		},
 		"a plan prunes the image": func(t *rapid.T) { w.plan = image.PlannedState{Prune: w.drawPrune(t)} },

@@ -26,6 +26,9 @@ const PruneNonceLife = 2 * time.Minute
 // makes it Terminating (S2).
 func (d *decider) reconcilePrune() {
 	requested := d.requestedPrune()
+	if p := d.status.Prune; p != nil && p.State == v1alpha1.PruneWaiting && !d.Plan.Unknown && (requested == nil || requested.UID != p.UID) {
+		d.status.Prune = nil // it never began
+	}
 	if d.Image.DeletionTimestamp != nil {
 		d.skipPruneWhileTerminating(requested)
 		return
@@ -131,6 +134,9 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 		if d.Plan.PruneUnconfirmed {
 			d.decision.AskPruneConfirmed = true
 			d.requeueWithin(blockerRecheckInterval) // no event says that the nonce has lapsed
+			if d.Plan.PruneAnswersLate {
+				d.showUnconfirmedPrune(requested.UID)
+			}
 			return
 		}
 		d.openUndoWindow(requested)
@@ -144,6 +150,17 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 	case !d.requireLive():
 	case !d.decision.DeleteImage: // otherwise the image expires without the prune
 		d.decision.DeleteImage, d.decision.Pruned, d.decision.DeleteNotBefore, d.decision.AwaitsServerClock = true, true, until.Time, false
+	}
+}
+
+// showUnconfirmedPrune says what a prune waits for that does not begin. The message does not change while it
+// waits, so that it costs one write.
+func (d *decider) showUnconfirmedPrune(uid types.UID) {
+	d.rememberReplacedPrune(uid)
+	d.status.Prune = &v1alpha1.PruneStatus{
+		UID: uid, State: v1alpha1.PruneWaiting,
+		Message: fmt.Sprintf("waits for the hub to confirm, within %s of a report of the agent, that the ImagePrune is still requested: no answer has come in time. "+
+			"Check that a hub runs, and how long it takes to copy reports and plans", PruneNonceLife),
 	}
 }
 

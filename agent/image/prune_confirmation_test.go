@@ -1,12 +1,15 @@
 package image_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -27,6 +30,54 @@ func TestUnconfirmedPruneDoesNotBegin(t *testing.T) {
 			require.NotNil(t, w.status().Prune)
 			assert.Equal(t, v1alpha1.PrunePending, w.status().Prune.State)
 			assert.False(t, w.lastDecision.AskPruneConfirmed)
+		})
+	}
+}
+
+// Where the hub's answers are late, the status says what the prune waits for.
+func TestUnconfirmedPruneSaysWhatItWaitsFor(t *testing.T) {
+	late := func(t *testing.T) *simulation {
+		w := newServingSimulation(t)
+		w.planPrune("former", time.Hour)
+		w.plan.Prune.Undo = true
+		w.reconcile()
+		w.planPrune("prune", time.Hour)
+		w.plan.PruneUnconfirmed, w.plan.PruneAnswersLate = true, true
+		w.reconcile()
+		p := w.status().Prune
+		require.NotNil(t, p)
+		require.Equal(t, v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneWaiting, Message: p.Message}, *p)
+		require.Contains(t, p.Message, "waits for the hub to confirm, within 2m0s of a report of the agent,")
+		require.LessOrEqual(t, len(p.Message), 512)
+		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
+		require.True(t, w.lastDecision.AskPruneConfirmed, "it goes on asking")
+		require.Equal(t, []types.UID{"former"}, w.status().EndedPrunes)
+		return w
+	}
+	for name, tt := range map[string]struct {
+		change func(*simulation)
+		want   v1alpha1.PruneState // empty for none
+	}{
+		"the agent has restarted":    {func(w *simulation) { w.plan.PruneAnswersLate = false }, v1alpha1.PruneWaiting},
+		"the plan is unknown":        {func(w *simulation) { w.plan = image.PlannedState{Keep: true, Unknown: true} }, v1alpha1.PruneWaiting},
+		"an answer comes in time":    {func(w *simulation) { w.plan.PruneUnconfirmed, w.plan.PruneAnswersLate = false, false }, v1alpha1.PrunePending},
+		"it is undone":               {func(w *simulation) { w.plan.Prune.Undo = true }, v1alpha1.PruneUndone},
+		"a VM references it":         {func(w *simulation) { w.setHolders("ns/vm") }, v1alpha1.PruneSkipped},
+		"it is withdrawn":            {func(w *simulation) { w.plan = image.PlannedState{} }, ""},
+		"another prune has the same": {func(w *simulation) { w.planPrune("another", 0); w.plan.PruneAnswersLate = false }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := late(t)
+			tt.change(w)
+			w.reconcile()
+			var got v1alpha1.PruneState
+			if p := w.status().Prune; p != nil {
+				assert.Equal(t, types.UID("prune"), p.UID)
+				got = p.State
+			}
+			assert.Equal(t, tt.want, got)
+			assert.Contains(t, w.status().EndedPrunes, types.UID("former"))
+			assert.Equal(t, tt.want != "" && tt.want.IsFinal(), slices.Contains(w.status().EndedPrunes, "prune"), "it may still begin")
 		})
 	}
 }

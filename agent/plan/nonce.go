@@ -23,7 +23,14 @@ type PruneNonces struct {
 	count   int
 	nonce   string // empty: none was drawn
 	drawnAt time.Duration
+
+	// unconfirmed counts the nonces that were drawn since one was confirmed, or since a prune began to wait.
+	unconfirmed int
+	requestedAt time.Duration // whether or not that drew a nonce
 }
+
+// lateAnswers in a row are no failover of the hub.
+const lateAnswers = 2
 
 // NewPruneNonces returns the nonces of the process with this boot ID.
 func NewPruneNonces(bootID string) *PruneNonces { return &PruneNonces{bootID: bootID} }
@@ -32,6 +39,10 @@ func NewPruneNonces(bootID string) *PruneNonces { return &PruneNonces{bootID: bo
 func (n *PruneNonces) RequestNonce(now time.Duration) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if now-n.requestedAt >= image.PruneNonceLife {
+		n.unconfirmed = 0 // no prune has waited since: each that waits requests more often
+	}
+	n.requestedAt = now
 	if n.asked || n.isAliveLocked(now) {
 		return false
 	}
@@ -46,6 +57,7 @@ func (n *PruneNonces) NonceForReport(now time.Duration) string {
 	defer n.mu.Unlock()
 	if n.asked {
 		n.count++
+		n.unconfirmed++
 		n.asked, n.nonce, n.drawnAt = false, n.bootID+"/"+strconv.Itoa(n.count), now
 	}
 	return n.nonce
@@ -55,7 +67,22 @@ func (n *PruneNonces) NonceForReport(now time.Duration) string {
 func (n *PruneNonces) IsConfirmedBy(confirmed string, now time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.isAliveLocked(now) && confirmed == n.nonce
+	if !n.isAliveLocked(now) || confirmed != n.nonce {
+		return false
+	}
+	n.unconfirmed = 0
+	return true
+}
+
+// AreAnswersLate reports whether the hub has confirmed none of the last nonces while it lived.
+func (n *PruneNonces) AreAnswersLate(now time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lapsed := n.unconfirmed
+	if n.isAliveLocked(now) {
+		lapsed--
+	}
+	return lapsed >= lateAnswers
 }
 
 func (n *PruneNonces) isAliveLocked(now time.Duration) bool {

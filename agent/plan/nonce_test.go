@@ -39,6 +39,40 @@ func TestPruneNonceLapses(t *testing.T) {
 	assert.NotEqual(t, first, again.NonceForReport(0))
 }
 
+// Two answers that come late, or not at all, are told from one, and from nonces that no prune waited for.
+func TestAnswersAreLate(t *testing.T) {
+	n := plan.NewPruneNonces("boot")
+	now, nonce := time.Hour, ""
+	ask := func(after time.Duration) {
+		now += after
+		assert.True(t, n.RequestNonce(now))
+		nonce = n.NonceForReport(now)
+	}
+	waitForLife := func() {
+		for range 4 {
+			assert.False(t, n.RequestNonce(now), "it waits")
+			now += image.PruneNonceLife / 4
+		}
+	}
+	ask(0)
+	waitForLife()
+	assert.False(t, n.AreAnswersLate(now), "one answer")
+	ask(0)
+	waitForLife()
+	assert.True(t, n.AreAnswersLate(now))
+	assert.False(t, n.IsConfirmedBy(nonce, now), "it comes late")
+	assert.True(t, n.AreAnswersLate(now))
+	ask(0)
+	assert.True(t, n.AreAnswersLate(now), "the next may come in time")
+	assert.True(t, n.IsConfirmedBy(nonce, now))
+	assert.False(t, n.AreAnswersLate(now))
+
+	for range 5 { // the prune is withdrawn each time
+		ask(2 * image.PruneNonceLife)
+		assert.False(t, n.AreAnswersLate(now))
+	}
+}
+
 // However long changes are collected before a report, its answer has the nonce's whole life to come.
 func TestPruneNonceLivesFromItsReport(t *testing.T) {
 	for _, interval := range []time.Duration{0, image.PruneNonceLife - 1, image.PruneNonceLife, 2*image.PruneNonceLife - 1} {

@@ -165,7 +165,7 @@ const (
 type PruneState string
 
 // States of an image of an ImagePrune. The agent reports Pending, Pruned, Skipped and
-// Undone.
+// Undone, and Waiting where no hub confirms the prune in time.
 const (
 	// PruneWaiting: the image's cluster has not started the prune yet.
 	PruneWaiting PruneState = "Waiting"

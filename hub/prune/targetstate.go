@@ -49,7 +49,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	case st.Phase.IsFinal():
 		return newState(v1alpha1.PruneUnknown, "", forgottenMessage)
 	case isLate:
-		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(found, member.Offline))
+		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(reported, member.Offline))
 	case found && reported.State == v1alpha1.PrunePending:
 		return reported
 	}
@@ -64,6 +64,8 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 		return newState(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room until other ImagePrunes end")
 	case member.Offline:
 		return newState(v1alpha1.PruneWaiting, "", "its cluster is offline, or its identity is not confirmed: it continues when that has ended (see its MemberCluster)")
+	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
+		return newState(v1alpha1.PruneWaiting, "", reported.Message)
 	default:
 		return newState(v1alpha1.PruneWaiting, "", "its cluster has not reported a state yet")
 	}
@@ -112,10 +114,14 @@ func (v *PruneView) heldBy(t *Target) string {
 	return v.HeldReason(*t)
 }
 
-func deadlineMessage(reported, offline bool) string {
+// deadlineMessage says what is known of a target without an outcome. reported is the zero value where its
+// cluster reports nothing of it.
+func deadlineMessage(reported v1alpha1.PruneStatus, offline bool) string {
 	text := "its cluster reported no outcome within spec.undoWindow and spec.deadline"
 	switch {
-	case reported:
+	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
+		return text + "; its last report says: " + reported.Message
+	case reported.State != "":
 		return text + "; its last report says that the image waits there for the end of its undo window"
 	case offline:
 		return text + "; it is offline, and deletes only what it had already accepted, or what its plan still names when it returns"

@@ -42,6 +42,27 @@ func TestTargetState(t *testing.T) {
 	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID never matches")
 }
 
+// What a cluster says that a prune waits for there is shown, and also when the deadline has passed.
+func TestWaitingTargetSaysWhatItsClusterWaitsFor(t *testing.T) {
+	s := newPruneScenario()
+	s.Now = now.Add(time.Minute)
+	s.Prune.Status = decideAndCheck(t, s.PruneView).Status
+	require.Equal(t, v1alpha1.ImagePruneRunning, s.Prune.Status.Phase)
+	s.reportState(v1alpha1.PruneWaiting, v1alpha1.PruneAnotherPrune, "a/farm/ubuntu-1")
+	want := v1alpha1.PruneStatus{UID: s.Prune.UID, State: v1alpha1.PruneWaiting, Message: "as a/farm/ubuntu-1 says"}
+	require.Equal(t, want, prune.TargetState(s.PruneView, s.Targets[0]), "reasons are the hub's own")
+	s.held["a/farm/ubuntu-1"] = v1alpha1.PruneAnotherPrune
+	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "older ImagePrune")
+	delete(s.held, "a/farm/ubuntu-1")
+	s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: true}
+	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "is offline")
+
+	s.Now = now.Add(100 * time.Hour)
+	late := prune.TargetState(s.PruneView, s.Targets[0])
+	require.Equal(t, v1alpha1.PruneDeadline, late.Reason)
+	require.Contains(t, late.Message, "; its last report says: as a/farm/ubuntu-1 says")
+}
+
 func TestEndedPruneRemembersTargetStates(t *testing.T) {
 	const a, b, z = "a/farm/ubuntu-1", "b/farm/ubuntu-1", "b/farm/z"
 	states := func(s *pruneScenario) (states []v1alpha1.PruneState) {

@@ -39,7 +39,9 @@ func (r *Reconciler) PlannedState(ctx context.Context, img types.NamespacedName,
 	}
 	// An older hub confirms nothing.
 	if confirmed := p.Spec.ConfirmedNonce; confirmed != nil && state.Prune != nil {
-		state.PruneUnconfirmed = !r.Nonces.IsConfirmedBy(*confirmed, r.Elapsed())
+		now := r.Elapsed()
+		state.PruneUnconfirmed = !r.Nonces.IsConfirmedBy(*confirmed, now)
+		state.PruneAnswersLate = r.Nonces.AreAnswersLate(now)
 	}
 	return state, nil
 }

@@ -4,10 +4,12 @@ package prune_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -37,35 +39,41 @@ func TestEndedPruneDoesNotBeginByOldPlan(t *testing.T) {
 		}
 	})
 	shared.CreateForTest(t, p)
-	awaitPlan := func(c client.Reader, key client.ObjectKey, prunes int) {
+	awaitPlan := func(c client.Reader, key client.ObjectKey, wanted string, prunes ...types.UID) {
 		t.Helper()
 		plan := &v1alpha1.ClusterPlan{}
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			require.NoError(t, c.Get(t.Context(), key, plan))
-			return len(plan.Spec.Prunes) == prunes
-		}), "plan %s: %+v", key, &plan.Spec)
+			return slices.EqualFunc(plan.Spec.Prunes, prunes, func(planned v1alpha1.PlannedPrune, uid types.UID) bool { return planned.UID == uid })
+		}), "plan %s: %s: %+v", key, wanted, &plan.Spec)
 	}
-	awaitPlan(shared, fleet.MailboxKey(island), 1)
+	awaitPlan(shared, fleet.MailboxKey(island), "names the prune", p.UID)
 	mailbox := client.ObjectKey{Namespace: program.AgentNamespace, Name: v1alpha1.MailboxName}
 	if !in.PullMode() { // otherwise the agent copies it
-		awaitPlan(in.WithWatch, mailbox, 1)
+		awaitPlan(in.WithWatch, mailbox, "names the prune", p.UID)
 	}
+	readNonce := func() string {
+		t.Helper()
+		report := &v1alpha1.ClusterReport{}
+		require.NoError(t, in.Get(t.Context(), mailbox, report))
+		return report.Root.PruneNonce
+	}
+	former := readNonce() // an agent that an earlier test killed may have asked
 	shared.Hub.Kill()
 	<-shared.Hub.Done()
 	require.NoError(t, shared.Delete(t.Context(), p))
 
 	require.NoError(t, in.StartAgent(t.Context()))
-	awaitPlan(in.WithWatch, mailbox, 1)
+	awaitPlan(in.WithWatch, mailbox, "names the prune", p.UID)
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		report := &v1alpha1.ClusterReport{}
-		require.NoError(t, in.Get(t.Context(), mailbox, report))
-		return report.Root != nil && report.Root.PruneNonce != ""
+		nonce := readNonce()
+		return nonce != "" && nonce != former
 	}), "the agent does not ask")
 	assert.Nil(t, in.requireServing(t, "oldplan-stays").Status.Prune)
 
 	require.NoError(t, shared.StartHub(t.Context()))
-	awaitPlan(shared, fleet.MailboxKey(island), 0)
-	awaitPlan(in.WithWatch, mailbox, 0)
+	awaitPlan(shared, fleet.MailboxKey(island), "names no prune")
+	awaitPlan(in.WithWatch, mailbox, "names no prune")
 	shared.CreateForTest(t, q)
 	shared.awaitPruned(t, q, 1)
 	in.awaitImageGone(t, goes)

@@ -96,15 +96,15 @@ func deleteOwnPolicy(t *testing.T) {
 	require.True(t, testenv.AwaitCondition(t, func() bool { return env.Ledger(t).Status.PolicyVersion == "" }), "the cluster's own policy is still in force")
 }
 
-// awaitPlanItem waits until a planned image has a state in the report, and returns the
-// state's message.
+// awaitPlanItem waits until an image has a state in the report as the plan has it, not as an earlier plan
+// had it, and returns the state's message.
 func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanItemState) string {
 	t.Helper()
 	var got *v1alpha1.PlanItemReport
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		got = env.ReadReportedImage(t, img).Plan
-		return got != nil && got.State == state
-	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, got, state)
+		return got != nil && got.State == state && got.Revision == img.Spec.Revision()
+	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, &got, state)
 	return got.Message
 }
 
@@ -133,10 +133,11 @@ func awaitPlannedImage(t *testing.T, want *v1alpha1.VMDiskImage) *v1alpha1.VMDis
 	})
 }
 
-// awaitPlanProcessed stores a new plan with the same images and waits until it is processed.
+// awaitPlanProcessed stores a new plan with the same images and waits until it is processed. The image that
+// shows it was in no plan before.
 func awaitPlanProcessed(t *testing.T, images ...*v1alpha1.VMDiskImage) {
 	t.Helper()
-	probe := env.NewImage(images[0].Namespace, "probe", "/ok/100ms/probe")
+	probe := env.NewImage(images[0].Namespace, fmt.Sprintf("probe-%d", planSequence), "/ok/100ms/probe")
 	p := newPlan(t, nil, append(images, probe)...)
 	setPlan(t, p)
 	awaitPlannedImage(t, probe)
@@ -189,8 +190,9 @@ func TestPlanCreatesImages(t *testing.T) {
 	t.Run("are created again when they are deleted", func(t *testing.T) {
 		uid := awaitPlannedImage(t, b).UID
 		require.NoError(t, env.Client().Delete(t.Context(), b.DeepCopy()))
-		require.NotEqual(t, uid, env.AwaitImage(t, b, func(got *v1alpha1.VMDiskImage) bool { return got.UID != uid }).UID)
+		again := env.AwaitImage(t, b, func(got *v1alpha1.VMDiskImage) bool { return got.UID != uid })
 		awaitPlannedImage(t, b)
+		require.True(t, testenv.AwaitCondition(t, func() bool { return env.ReadReportedImage(t, b).UID == again.UID }), "the new image is not reported")
 		awaitPlanItem(t, b, v1alpha1.PlanItemApplied)
 	})
 	t.Run("stay when the plan no longer names them", func(t *testing.T) {
@@ -223,8 +225,8 @@ func TestForeignImagesAreNotTouched(t *testing.T) {
 	wanted, wantedSame := env.NewImage(ns, "foreign", "/ok/100ms/ours"), same.DeepCopy()
 	env.Create(t, foreign, same)
 	setPlan(t, newPlan(t, nil, wanted, wantedSame))
-	for _, img := range []*v1alpha1.VMDiskImage{foreign, same} {
-		assert.Contains(t, awaitPlanItem(t, img, v1alpha1.PlanItemNotOurs), "was made by somebody else")
+	for img, planned := range map[*v1alpha1.VMDiskImage]*v1alpha1.VMDiskImage{foreign: wanted, same: wantedSame} {
+		assert.Contains(t, awaitPlanItem(t, planned, v1alpha1.PlanItemNotOurs), "was made by somebody else")
 		awaitPlanProcessed(t, wanted, wantedSame)
 		snapshotUntouched(t, img)
 	}
@@ -236,7 +238,7 @@ func TestForeignImagesAreNotTouched(t *testing.T) {
 	})
 	t.Run("and when they take it back", func(t *testing.T) {
 		env.Update(t, foreign, func() { foreign.Labels = nil; foreign.Spec.URL += "-back" })
-		awaitPlanItem(t, foreign, v1alpha1.PlanItemNotOurs)
+		awaitPlanItem(t, wanted, v1alpha1.PlanItemNotOurs)
 		awaitPlanProcessed(t, wanted)
 		got := &v1alpha1.VMDiskImage{}
 		require.NoError(t, env.Client().Get(t.Context(), client.ObjectKeyFromObject(foreign), got))

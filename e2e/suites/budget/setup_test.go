@@ -9,6 +9,7 @@ package budget_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +63,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// setBudget sets the fleet's budget and waits until all members apply it; 0 removes it.
+// setBudget sets the fleet's budget and waits until the hub grants by it and all members apply it; 0 removes
+// it. Members do not tell one budget from another.
 func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 	t.Helper()
 	change := map[string]string{"fleetConcurrency": "", "fleetGrantDuration": "", "fleetSources": sources}
@@ -70,6 +72,10 @@ func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 		change["fleetConcurrency"], change["fleetGrantDuration"] = fmt.Sprint(n), grantDuration.String()
 	}
 	f.SetPolicy(t, change)
+	require.True(t, n == 0 || testenv.AwaitCondition(t, func() bool {
+		text, err := f.Hub.ReadMetrics(t.Context())
+		return err == nil && strings.Contains(text, fmt.Sprintf("ot_hub_fleet_transfers_limit{source=\"\"} %d\n", n))
+	}), "the hub does not grant by the budget")
 	for _, name := range memberNames {
 		require.True(t, testenv.AwaitCondition(t, func() bool {
 			policy := f.Members[name].Ledger(t).Policy

@@ -343,8 +343,18 @@ func TestFleetRequestsAreValidated(t *testing.T) {
 		"blastradius?policy=%7B%22concurrency%22%3A%5B%5D%7D": http.StatusBadRequest,
 		"blastradius?policy=" + url.QueryEscape("{a: \""+string(make([]byte, readapi.MaxPolicyBytes))): http.StatusBadRequest,
 		"search?q=" + strings.Repeat("x", maxSearchBytes+1):                                            http.StatusBadRequest,
-		"summary?x=1": http.StatusBadRequest,
-		"events?x=1":  http.StatusBadRequest,
+		"images?sort=colour":                               http.StatusBadRequest,
+		"images?order=up":                                  http.StatusBadRequest,
+		"images?sort=bytes&after=a":                        http.StatusBadRequest,
+		"images?offset=x":                                  http.StatusBadRequest,
+		"images/versions?name=none":                        http.StatusNotFound,
+		"images/clusters":                                  http.StatusBadRequest,
+		"images/clusters?name=none":                        http.StatusNotFound,
+		"images/clusters?name=ubuntu&state=Lost":           http.StatusBadRequest,
+		"images/clusters?name=ubuntu&unreferenced=perhaps": http.StatusBadRequest,
+		"images/clusters?name=ubuntu&version=none":         http.StatusNotFound,
+		"summary?x=1":                                      http.StatusBadRequest,
+		"events?x=1":                                       http.StatusBadRequest,
 	} {
 		var answer readapi.ErrorAnswer
 		assert.Equal(t, want, getJSON(t, f.API, http.MethodGet, readapi.Root+target, &answer), target)

@@ -52,23 +52,3 @@ func TestClustersOfASourceArePaged(t *testing.T) {
 		assert.Equal(t, 2, d.Members, query)
 	}
 }
-
-func TestImageRequestsAreValidated(t *testing.T) {
-	f := newTestFleet(t, "aarhus")
-	for target, want := range map[string]int{
-		"/fleet/v1/images?sort=colour":                               http.StatusBadRequest,
-		"/fleet/v1/images?order=up":                                  http.StatusBadRequest,
-		"/fleet/v1/images?sort=bytes&after=a":                        http.StatusBadRequest,
-		"/fleet/v1/images?offset=x":                                  http.StatusBadRequest,
-		"/fleet/v1/images/versions?name=none":                        http.StatusNotFound,
-		"/fleet/v1/images/clusters":                                  http.StatusBadRequest,
-		"/fleet/v1/images/clusters?name=none":                        http.StatusNotFound,
-		"/fleet/v1/images/clusters?name=ubuntu&state=Lost":           http.StatusBadRequest,
-		"/fleet/v1/images/clusters?name=ubuntu&unreferenced=perhaps": http.StatusBadRequest,
-		"/fleet/v1/images/clusters?name=ubuntu&version=none":         http.StatusNotFound,
-	} {
-		var answer map[string]string
-		assert.Equal(t, want, getJSON(t, f.API, http.MethodGet, target, &answer), target)
-		assert.NotEmpty(t, answer["error"], target)
-	}
-}

@@ -46,7 +46,7 @@ func TestMemberDetail(t *testing.T) {
 	assert.Nil(t, d.Activity)
 }
 
-func TestRequestsForMembersAreChecked(t *testing.T) {
+func TestRefusalsSayWhatIsWrong(t *testing.T) {
 	f := newTestFleet(t, "a")
 	for query, want := range map[string]string{
 		"members?state=fine":          "must be one of unknown, Quarantined",
@@ -60,6 +60,12 @@ func TestRequestsForMembersAreChecked(t *testing.T) {
 		"members/detail":              "member is required",
 		"members/detail?member=other": "there is no MemberCluster other",
 		"members?search=" + url.QueryEscape(strings.Repeat("x", maxSearchBytes+1)): "may have 128",
+		"transfers?state=both":     "must be one of running, queued",
+		"transfers?sort=name":      "must be one of expected, oldest, rate, cluster, image",
+		"transfers?cluster=nobody": "there is no MemberCluster nobody",
+		"transfers?limit=0":        "must be a number from 1 to 1000",
+		"transfers?page=2":         "takes no parameter page",
+		"transfers?search=" + url.QueryEscape(strings.Repeat("x", maxSearchBytes+1)): "may have 128",
 	} {
 		response := f.get(t, query, nil)
 		assert.NotEqual(t, http.StatusOK, response.Code, query)

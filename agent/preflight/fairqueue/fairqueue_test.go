@@ -95,6 +95,17 @@ func (m *model) canStart(r fairqueue.Request) bool {
 	return len(m.running) < m.limits.Total && byNamespace < m.limits.PerNamespace && byHost < m.limits.PerHost
 }
 
+// takeAny takes one of the requests out.
+func takeAny(t *rapid.T, requests *[]fairqueue.Request) fairqueue.Request {
+	if len(*requests) == 0 {
+		t.Skip()
+	}
+	i := rapid.IntRange(0, len(*requests)-1).Draw(t, "which")
+	taken := (*requests)[i]
+	*requests = slices.Delete(*requests, i, i+1)
+	return taken
+}
+
 // TestNoBacklogDelaysAnother compares the queue with a model, over any sequence of
 // arrivals, ends and removals.
 func TestNoBacklogDelaysAnother(t *testing.T) {
@@ -114,20 +125,10 @@ func TestNoBacklogDelaysAnother(t *testing.T) {
 			},
 			"start": func(t *rapid.T) { m.start(t, q) },
 			"finish": func(t *rapid.T) {
-				if len(m.running) == 0 {
-					t.Skip()
-				}
-				i := rapid.IntRange(0, len(m.running)-1).Draw(t, "which")
-				q.Finish(m.running[i].ID)
-				m.running = slices.Delete(m.running, i, i+1)
+				q.Finish(takeAny(t, &m.running).ID)
 			},
 			"remove": func(t *rapid.T) {
-				if len(m.waiting) == 0 {
-					t.Skip()
-				}
-				i := rapid.IntRange(0, len(m.waiting)-1).Draw(t, "which")
-				q.Remove(m.waiting[i].ID)
-				m.waiting = slices.Delete(m.waiting, i, i+1)
+				q.Remove(takeAny(t, &m.waiting).ID)
 				m.forgetIdle()
 			},
 			"finish what does not run": func(*rapid.T) { q.Finish(nextID + 1); q.Remove(nextID + 1) },

@@ -1,18 +1,7 @@
 // Written by make generate from the Go structs. Do not edit.
 // What is optional is absent where it is not known, or where there is none.
 
-/** ObjectMeta is what the dashboard reads of the metadata of an object. */
-export interface ObjectMeta {
-  name: string;
-  namespace?: string;
-  uid?: string;
-  resourceVersion?: string;
-  generation?: number;
-  creationTimestamp?: string;
-  deletionTimestamp?: string;
-  labels?: Record<string, string>;
-  annotations?: Record<string, string>;
-}
+import type { ObjectMeta } from "./objectmeta";
 
 /** ActiveEntry is a running import, and when it will end. */
 export interface ActiveEntry extends ActiveImport {

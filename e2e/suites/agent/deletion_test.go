@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -124,6 +125,19 @@ func removeFinalizers(t *testing.T, img *v1alpha1.VMDiskImage) {
 	env.AwaitGone(t, img.DeepCopy())
 }
 
+// releaseImage deletes an image and removes the agent's finalizer, where another one keeps the image.
+func releaseImage(t *testing.T, img *v1alpha1.VMDiskImage) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // also for the cleanup
+	setFinalizers := func(list string) {
+		require.NoError(t, client.IgnoreNotFound(env.Client().Patch(ctx, img, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`)))))
+	}
+	setFinalizers(`["example.com/hold","` + v1alpha1.FinalizerImage + `"]`)
+	t.Cleanup(func() { setFinalizers("null") })
+	require.NoError(t, env.Client().Delete(t.Context(), img))
+	setFinalizers(`["example.com/hold"]`)
+}
+
 func TestImageDeletedWithoutFinalizer(t *testing.T) {
 	testenv.RunInTurn(t, 15)
 	for _, tt := range []struct {
@@ -133,6 +147,10 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 		{"while the agent runs", removeFinalizers},
 		{"while no agent runs", func(t *testing.T, img *v1alpha1.VMDiskImage) {
 			env.WithoutAgent(t, func() { removeFinalizers(t, img) })
+		}},
+		{"while another finalizer keeps it", releaseImage},
+		{"while another finalizer keeps it and no agent runs", func(t *testing.T, img *v1alpha1.VMDiskImage) {
+			env.WithoutAgent(t, func() { releaseImage(t, img) })
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

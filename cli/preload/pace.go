@@ -34,7 +34,7 @@ type joining struct {
 }
 
 // paceImports has as many clusters import at a time as the fleet's budget lets, beside the pools that each
-// import has: those of its wave and of its cluster.
+// import has: those of its wave and of its cluster. What begins when the budget is lower has no time.
 func (f Fleet) paceImports(joined []*joining) {
 	var first, others []*eta.Turn
 	own := map[string]*joining{}
@@ -53,6 +53,11 @@ func (f Fleet) paceImports(joined []*joining) {
 	eta.PlayTurns(f.Now, slices.Concat(first, others))
 	for _, j := range joined {
 		*j.expected = *readapi.NewEstimate(j.Estimate)
+		if f.Budget != nil && j.Why == "" && !f.Budget.FallsAt.IsZero() && !j.Begin.Before(f.Budget.FallsAt) {
+			*j.expected = readapi.Estimate{
+				Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.FallsAt.UTC().Format(time.RFC3339),
+			}
+		}
 	}
 }
 

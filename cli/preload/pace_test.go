@@ -64,6 +64,7 @@ func TestForecastOfImagesTogether(t *testing.T) {
 		"the slots are those of the second cluster": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			importForHours(&targets[1], 1, "a")
 		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{80, 70}, {90, 100}}},
+		"the fleet's window closes meanwhile": {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 1, FallsAt: now.Add(15 * time.Minute)}}, want: [][]int{{10, 20}, {-1, -1}}},
 		"nothing is known of the one that holds them": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			targets[1].Activity = nil
 		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{-1, -1}, {-1, -1}}},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,10 +120,21 @@ func TestDoctorDoesNotJudgeTheHub(t *testing.T) {
 
 func TestNegativeNumbersAreRefused(t *testing.T) {
 	serveMembers(t)
-	for line, want := range map[string]string{"get clusters --limit -1": "--limit -1", "tree rollout ubuntu --depth -1": "--depth -1"} {
+	for line, want := range map[string]string{
+		"get clusters --limit -1": "--limit -1", "tree rollout ubuntu --depth -1": "--depth -1", "events ubuntu --limit -1": "--limit -1",
+		"events cluster lab --limit=-5": "--limit -5", "prune review spring --limit -1": "--limit -1", "logs ubuntu --tail -1": "--tail -1",
+	} {
 		errOut := &bytes.Buffer{}
 		assert.Equal(t, exit.Unanswered, Run(strings.Fields(line), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3"))
 		assert.Equal(t, "error: "+want+": must be 0, for all, or more\n", errOut.String())
+	}
+	root, _ := newCompletedRoot()
+	for _, cmd := range allCommands(root) {
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			if strings.HasPrefix(flag.Value.Type(), "int") && flag.Name != "port" {
+				assert.Contains(t, countFlags, flag.Name, cmd.CommandPath())
+			}
+		})
 	}
 }
 

@@ -37,7 +37,8 @@ the FleetDiskImages: their waves and pace count. With --live the image is create
 cluster itself, beside the hub; the plan takes it over when it places the image there.
 
 It says when each cluster is expected to have the image, and where there is no room: with --live the
-cluster itself says that, else an image that waits there for storage does.
+cluster itself says that, else the image does where it waits for storage there. Where another image
+waits for storage, room is unknown for those that are as large.
 
 With --before, exit codes: 0 all are expected by then; 1 one is not, or has no room; 5 of one that is
 not known, which --allow-unknown accepts. With -y nothing is written then; without it, preload asks.`,

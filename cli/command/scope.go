@@ -48,6 +48,9 @@ func (e *environment) checkScope(cmd *cobra.Command) error {
 	if err := checkEmptyFlags(cmd); err != nil {
 		return err
 	}
+	if err := checkCounts(cmd); err != nil {
+		return err
+	}
 	return checkNeededFlags(cmd)
 }
 
@@ -100,6 +103,19 @@ func checkEmptyFlags(cmd *cobra.Command) (err error) {
 				what = "a name"
 			}
 			err = fmt.Errorf("--%s is empty: give it %s, or leave it out", flag.Name, what)
+		}
+	})
+	return err
+}
+
+// countFlags are numbers of what is shown.
+var countFlags = []string{"depth", "limit", "tail"}
+
+// checkCounts refuses a negative number, which would show all, as 0 does.
+func checkCounts(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if err == nil && slices.Contains(countFlags, flag.Name) && strings.HasPrefix(flag.Value.String(), "-") {
+			err = fmt.Errorf("--%s %s: must be 0, for all, or more", flag.Name, flag.Value)
 		}
 	})
 	return err

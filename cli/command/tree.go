@@ -73,9 +73,6 @@ func (e *environment) newTreeCommand() *cobra.Command {
 		sub := useScopeFlags(&cobra.Command{Use: of.use, Short: of.short, Long: of.short + ".\n\nExit codes are those of " + of.codesOf + ": " + exitCodes, Example: of.example, Args: cobra.ExactArgs(1)}, of.scope...)
 		e.addWatchFlag(sub)
 		sub.RunE = e.run(func(ctx context.Context, args []string) error {
-			if depth < 0 {
-				return fmt.Errorf("--depth %d: must be 0, for all, or more", depth)
-			}
 			return e.showOrWatch(ctx, e.watching, func(ctx context.Context) (watchState, error) {
 				root, unread, err := of.gather(ctx, args[0])
 				if err != nil {

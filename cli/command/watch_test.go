@@ -146,7 +146,6 @@ type summary struct {
 func (s summary) Draw(p *render.Page) { p.Line(render.Text("%s", s.Line)) }
 func (s summary) Summary() string     { return s.Line }
 
-// TestWatchedLinesChange: a line is printed once, whatever changes that it does not say.
 // TestWatchedColumnsChange: what the format leaves out, as when a cluster reported last, prints nothing again.
 func TestWatchedColumnsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,6 +163,7 @@ func TestWatchedColumnsChange(t *testing.T) {
 	})
 }
 
+// TestWatchedLinesChange: a line is printed once, whatever changes that it does not say.
 func TestWatchedLinesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, out, _ := newTestEnvironment("")

@@ -75,9 +75,9 @@ func encodeExcesses(accountant *budget.Accountant, now time.Time) (s storedExces
 func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // sameMembers reports whether both have the same members and witnesses, and agree on a
-// restore.
+// restore and on what has ended: the next process must not count that again.
 func (s storedExcesses) sameMembers(o storedExcesses) bool {
-	within := func(a, b int64) bool { return a <= b }
+	within := func(a, b int64) bool { return a <= b && (a > 0) == (b > 0) }
 	return (s.RestoredSeconds > 0) == (o.RestoredSeconds > 0) && maps.Equal(s.AfterRestore, o.AfterRestore) &&
 		maps.EqualFunc(s.Members, o.Members, within) && maps.EqualFunc(s.Witnesses, o.Witnesses, within)
 }

@@ -69,6 +69,23 @@ func TestLyingMemberHoldsUpOthersOnce(t *testing.T) {
 	}
 }
 
+// A hub that follows shortly after the end of the tolerance does not count what the member claims again.
+func TestEndedExcessIsStoredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestHub(t, "liar", "b")
+		s.applyPolicy(map[string]string{"concurrency": "9", "fleetConcurrency": "4", "fleetExcessTolerance": "20m"})
+		begin := time.Now()
+		for _, after := range []time.Duration{0, 20*time.Minute - time.Second, 20*time.Minute + time.Second} {
+			require.NoError(t, trigger.Sleep(t.Context(), time.Until(begin.Add(after))))
+			s.reportDemand("liar", 256, 256)
+			s.reconcile()
+		}
+		stored, err := parseExcesses(s.departures.configMap)
+		require.NoError(t, err)
+		assert.Equal(t, map[string]int64{"liar": 0}, stored.Members)
+	})
+}
+
 // A damaged record is no reason to begin anew, or to go on without it.
 func TestDamagedExcessRecordStopsLearning(t *testing.T) {
 	s := newTestHub(t, "a")

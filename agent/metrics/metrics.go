@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/agent/ledger"
+	"github.com/pelotech/ot-fleet/api/metricset"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -37,37 +38,24 @@ type Metrics struct {
 
 // New registers the metrics. Counters by reason start at 0 for every reason.
 func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	m := &Metrics{
-		slots:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots", Help: "Slots of the SyncLedger that are taken."}),
-		budget: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_budget", Help: "Slots that the acknowledged policy allows."}),
-		leftovers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "slots_leftover",
-			Help: "Imports that belong to no VMDiskImage and keep slots from images; condition SlotsReclaimed of the SyncLedger names them."}),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "attempts_total",
-			Help: "Attempts that ended, by result and, for failed ones, reason."}, []string{"result", "reason"}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "transferred_bytes_total",
-			Help: "Bytes that attempts have downloaded, estimated from CDI's progress, by group of the policy's fleetSources; other for all other sources."}, []string{"source"}),
-		syncDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "sync_duration_seconds",
-			Help: "Time from slot to import, of attempts that succeeded.", Buckets: prometheus.ExponentialBuckets(1, 2, 15)}),
-		queueDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "queue_duration_seconds",
-			Help: "Time from arrival in the queue to the slot of the first attempt.", Buckets: prometheus.ExponentialBuckets(1, 2, 15)}),
-		strays: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "stray_data_volumes_total",
-			Help: "Unfinished DataVolumes with the agent's labels and without a slot, which were deleted."}),
-		resyncs: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "resyncs_total",
-			Help: "Finished images whose lost storage was synced again."}),
-		pruned: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "images_pruned_total",
-			Help: "Images that were deleted for an ImagePrune of the hub."}),
-		skipped: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "prunes_skipped_total",
-			Help: "Images of an ImagePrune of the hub that were not deleted, by reason."}, []string{"reason"}),
-		invalidKeys: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
-			Help: "1 for each key of the policy ConfigMap with an invalid value; the last valid policy stays in force."}, []string{"key"}),
-		policyAccepted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_accepted",
-			Help: "1 while the current policy ConfigMap is in force, 0 while an older policy or none is."}),
-		planAccepted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "plan_accepted",
-			Help: "1 while the agent applies the hub's ClusterPlan, 0 while there is none or it is refused."}),
-		conditions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "condition",
-			Help: "1 for the current status (True, False, Unknown) of each condition of the SyncLedger."}, []string{"type", "status"}),
-		windowOpens: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_window_opens_timestamp_seconds",
-			Help: "When a window of the policy lets more imports run than now, as a Unix time; 0 for never, or where that is unknown."}),
+		slots:          set.Gauge("slots", "Slots of the SyncLedger that are taken."),
+		budget:         set.Gauge("slots_budget", "Slots that the acknowledged policy allows."),
+		leftovers:      set.Gauge("slots_leftover", "Imports that belong to no VMDiskImage and keep slots from images; condition SlotsReclaimed of the SyncLedger names them."),
+		attempts:       set.CounterVec("attempts_total", "Attempts that ended, by result and, for failed ones, reason.", "result", "reason"),
+		bytes:          set.CounterVec("transferred_bytes_total", "Bytes that attempts have downloaded, estimated from CDI's progress, by group of the policy's fleetSources; other for all other sources.", "source"),
+		syncDuration:   set.Histogram("sync_duration_seconds", "Time from slot to import, of attempts that succeeded.", prometheus.ExponentialBuckets(1, 2, 15)),
+		queueDuration:  set.Histogram("queue_duration_seconds", "Time from arrival in the queue to the slot of the first attempt.", prometheus.ExponentialBuckets(1, 2, 15)),
+		strays:         set.Counter("stray_data_volumes_total", "Unfinished DataVolumes with the agent's labels and without a slot, which were deleted."),
+		resyncs:        set.Counter("resyncs_total", "Finished images whose lost storage was synced again."),
+		pruned:         set.Counter("images_pruned_total", "Images that were deleted for an ImagePrune of the hub."),
+		skipped:        set.CounterVec("prunes_skipped_total", "Images of an ImagePrune of the hub that were not deleted, by reason.", "reason"),
+		invalidKeys:    set.GaugeVec("policy_key_invalid", "1 for each key of the policy ConfigMap with an invalid value; the last valid policy stays in force.", "key"),
+		policyAccepted: set.Gauge("policy_accepted", "1 while the current policy ConfigMap is in force, 0 while an older policy or none is."),
+		planAccepted:   set.Gauge("plan_accepted", "1 while the agent applies the hub's ClusterPlan, 0 while there is none or it is refused."),
+		conditions:     set.GaugeVec("condition", "1 for the current status (True, False, Unknown) of each condition of the SyncLedger.", "type", "status"),
+		windowOpens:    set.Gauge("policy_window_opens_timestamp_seconds", "When a window of the policy lets more imports run than now, as a Unix time; 0 for never, or where that is unknown."),
 	}
 	m.attempts.WithLabelValues("Succeeded", "")
 	m.bytes.WithLabelValues(v1alpha1.SourceOther)
@@ -77,8 +65,7 @@ func New(r prometheus.Registerer, queue *ledger.Queue) *Metrics {
 	for _, reason := range []string{v1alpha1.PruneReferenced, v1alpha1.PruneWanted, v1alpha1.PruneChanged, v1alpha1.PruneInTransition} {
 		m.skipped.WithLabelValues(reason)
 	}
-	r.MustRegister(m.slots, m.budget, m.leftovers, m.attempts, m.bytes, m.syncDuration, m.queueDuration, m.strays, m.resyncs, m.pruned, m.skipped,
-		m.invalidKeys, m.policyAccepted, m.planAccepted, m.conditions, m.windowOpens, &queueCollector{queue: queue})
+	r.MustRegister(&queueCollector{queue: queue})
 	return m
 }
 

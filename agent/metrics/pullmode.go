@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/metricset"
 )
 
 // PullMode has the metrics of an agent in pull mode. NewPullMode creates it.
@@ -20,20 +21,14 @@ type PullMode struct {
 
 // NewPullMode registers the metrics of pull mode.
 func NewPullMode(r prometheus.Registerer) *PullMode {
-	const subsystem = "hub"
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	m := &PullMode{
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connected",
-			Help: "1 while this agent is connected to the hub in pull mode and syncs the mailbox, else 0."}),
-		credentialExpiry: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_expiry_timestamp_seconds",
-			Help: "Expiry of the agent's credential for the hub, by the hub's clock; 0 for none."}),
-		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_renewals_total",
-			Help: "Renewals of the agent's credential for the hub, by result."}, []string{"result"}),
-		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "credential_store_failures_total",
-			Help: "Failed reads and writes of the Secrets with the agent's registration and credential."}),
-		copied: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carried_objects_total",
-			Help: "Objects of the mailbox that this agent has copied, by direction."}, []string{"direction"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "carrying_failures_total",
-			Help: "Failed attempts to copy objects of the mailbox, by direction."}, []string{"direction"}),
+		connected:        set.Gauge("hub_connected", "1 while this agent is connected to the hub in pull mode and syncs the mailbox, else 0."),
+		credentialExpiry: set.Gauge("hub_credential_expiry_timestamp_seconds", "Expiry of the agent's credential for the hub, by the hub's clock; 0 for none."),
+		renewals:         set.CounterVec("hub_credential_renewals_total", "Renewals of the agent's credential for the hub, by result.", "result"),
+		storeFailures:    set.Counter("hub_credential_store_failures_total", "Failed reads and writes of the Secrets with the agent's registration and credential."),
+		copied:           set.CounterVec("hub_carried_objects_total", "Objects of the mailbox that this agent has copied, by direction.", "direction"),
+		failures:         set.CounterVec("hub_carrying_failures_total", "Failed attempts to copy objects of the mailbox, by direction.", "direction"),
 	}
 	for _, result := range []string{"success", "failure"} {
 		m.renewals.WithLabelValues(result)
@@ -42,7 +37,6 @@ func NewPullMode(r prometheus.Registerer) *PullMode {
 		m.copied.WithLabelValues(direction)
 		m.failures.WithLabelValues(direction)
 	}
-	r.MustRegister(m.connected, m.credentialExpiry, m.renewals, m.storeFailures, m.copied, m.failures)
 	return m
 }
 

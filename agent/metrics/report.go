@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/metricset"
 )
 
 // Report has the metrics of the ClusterReport. NewReport creates it.
@@ -26,22 +28,18 @@ const (
 
 // NewReport registers the metrics.
 func NewReport(r prometheus.Registerer) *Report {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	m := &Report{
-		pages:   prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "pages", Help: "Pages that the ClusterReport lists."}),
-		omitted: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "omitted_images", Help: "Images that do not fit into the pages of the ClusterReport, or are on pages that cannot be written."}),
-		written: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "report", Name: "last_write_timestamp_seconds",
-			Help: "When this agent last wrote the root of the ClusterReport; 0 for never, as without leadership."}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "report", Name: "writes_total",
-			Help: "Objects of the ClusterReport that were written or deleted."}, []string{"object"}),
-		orphaned: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_objects",
-			Help: "DataVolumes, PersistentVolumeClaims and VolumeSnapshots of VMDiskImages that no longer exist."}),
-		orphanedBytes: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "orphaned_bytes",
-			Help: "Provisioned size of the orphaned objects."}),
+		pages:         set.Gauge("report_pages", "Pages that the ClusterReport lists."),
+		omitted:       set.Gauge("report_omitted_images", "Images that do not fit into the pages of the ClusterReport, or are on pages that cannot be written."),
+		written:       set.Gauge("report_last_write_timestamp_seconds", "When this agent last wrote the root of the ClusterReport; 0 for never, as without leadership."),
+		writes:        set.CounterVec("report_writes_total", "Objects of the ClusterReport that were written or deleted.", "object"),
+		orphaned:      set.Gauge("orphaned_objects", "DataVolumes, PersistentVolumeClaims and VolumeSnapshots of VMDiskImages that no longer exist."),
+		orphanedBytes: set.Gauge("orphaned_bytes", "Provisioned size of the orphaned objects."),
 	}
 	m.writes.WithLabelValues(ReportRoot)
 	m.writes.WithLabelValues(ReportPage)
 	m.writes.WithLabelValues(ReportActivity)
-	r.MustRegister(m.pages, m.omitted, m.written, m.writes, m.orphaned, m.orphanedBytes)
 	return m
 }
 

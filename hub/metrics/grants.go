@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pelotech/ot-fleet/api/metricset"
 	"github.com/pelotech/ot-fleet/hub/budget"
 )
 
@@ -15,10 +16,9 @@ type Grants struct {
 
 // NewGrants registers the metrics.
 func NewGrants(r prometheus.Registerer) *Grants {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "fleet_transfers_" + name, Help: help + " By source group; empty for all."}, []string{"source"})
-		r.MustRegister(g)
-		return g
+		return set.GaugeVec("fleet_transfers_"+name, help+" By source group; empty for all.", "source")
 	}
 	g := &Grants{
 		concurrency: gauge("limit", "Imports that may run at a time in the whole fleet."),
@@ -26,9 +26,8 @@ func NewGrants(r prometheus.Registerer) *Grants {
 		granted:     gauge("granted", "Imports that grants in force allow."),
 		wanted:      gauge("wanted", "Imports that the members could run."),
 		reserved:    gauge("reserved", "Imports that silent or departed members may be running."),
-		written:     prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "grants_written_total", Help: "Writes of TransferGrants."}),
+		written:     set.Counter("grants_written_total", "Writes of TransferGrants."),
 	}
-	r.MustRegister(g.written)
 	return g
 }
 

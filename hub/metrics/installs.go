@@ -1,18 +1,21 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/metricset"
+)
 
 // Installs counts attempts to install agents. Create it with NewInstalls.
 type Installs struct{ attempts *prometheus.CounterVec }
 
 // NewInstalls registers the metrics.
 func NewInstalls(r prometheus.Registerer) *Installs {
-	i := &Installs{attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "agent_install_attempts_total",
-		Help: "Attempts to install or upgrade the agent in members that opt in."}, []string{"result"})}
+	set := metricset.Set{Registerer: r, Namespace: namespace}
+	i := &Installs{attempts: set.CounterVec("agent_install_attempts_total", "Attempts to install or upgrade the agent in members that opt in.", "result")}
 	for _, result := range []string{"succeeded", "failed"} {
 		i.attempts.WithLabelValues(result)
 	}
-	r.MustRegister(i.attempts)
 	return i
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pelotech/ot-fleet/api/mailbox"
+	"github.com/pelotech/ot-fleet/api/metricset"
 )
 
 const namespace = "ot_hub"
@@ -28,30 +29,21 @@ type Metrics struct {
 // New registers the metrics. Counters with a closed set of labels exist from the start,
 // at 0.
 func New(r prometheus.Registerer) *Metrics {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	m := &Metrics{
-		policyValid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_valid",
-			Help: "1 while the fleet's policy ConfigMap is in force, 0 while an older policy or none is. Only the elected replica has it."}, nil),
-		policyKeyInvalid: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "policy_key_invalid",
-			Help: "1 for a key of the fleet's policy ConfigMap that is invalid; the last valid policy stays in force."}, []string{"key"}),
-		relayCopies: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_copies_total",
-			Help: "Objects that the relay copied: down to members, up to the hub."}, []string{"direction"}),
-		relayErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "relay_errors_total",
-			Help: "Failed syncs, which are retried."}, []string{"direction"}),
-		plansWritten: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "plans_written_total",
-			Help: "ClusterPlans created or updated."}),
-		statusWrites: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_status_writes_total",
-			Help: "Writes of MemberCluster status."}),
-		membersUncleaned: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "members_left_uncleaned_total",
-			Help: "Members that were removed while the plan in them could not be deleted."}),
-		rolloutPlanning: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "rollout_planning_seconds",
-			Help:    "Duration of a decision about one FleetDiskImage in all clusters.",
-			Buckets: prometheus.ExponentialBuckets(0.00005, 3, 10)}),
+		policyValid:      set.GaugeVec("policy_valid", "1 while the fleet's policy ConfigMap is in force, 0 while an older policy or none is. Only the elected replica has it."),
+		policyKeyInvalid: set.GaugeVec("policy_key_invalid", "1 for a key of the fleet's policy ConfigMap that is invalid; the last valid policy stays in force.", "key"),
+		relayCopies:      set.CounterVec("relay_copies_total", "Objects that the relay copied: down to members, up to the hub.", "direction"),
+		relayErrors:      set.CounterVec("relay_errors_total", "Failed syncs, which are retried.", "direction"),
+		plansWritten:     set.Counter("plans_written_total", "ClusterPlans created or updated."),
+		statusWrites:     set.Counter("member_status_writes_total", "Writes of MemberCluster status."),
+		membersUncleaned: set.Counter("members_left_uncleaned_total", "Members that were removed while the plan in them could not be deleted."),
+		rolloutPlanning:  set.Histogram("rollout_planning_seconds", "Duration of a decision about one FleetDiskImage in all clusters.", prometheus.ExponentialBuckets(0.00005, 3, 10)),
 	}
 	for _, direction := range []string{mailbox.DirectionUp, mailbox.DirectionDown} {
 		m.relayCopies.WithLabelValues(direction)
 		m.relayErrors.WithLabelValues(direction)
 	}
-	r.MustRegister(m.policyValid, m.policyKeyInvalid, m.relayCopies, m.relayErrors, m.plansWritten, m.statusWrites, m.membersUncleaned, m.rolloutPlanning)
 	return m
 }
 

@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/metricset"
+)
 
 // Registrations counts the registrations of agents in pull mode. Create it with
 // NewRegistrations.
@@ -13,17 +17,13 @@ type Registrations struct {
 
 // NewRegistrations registers the metrics.
 func NewRegistrations(r prometheus.Registerer) *Registrations {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	j := &Registrations{
-		pending: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "joins_pending",
-			Help: "Agents that have presented a join token and wait for their key to be approved. Only the elected replica has it."}),
-		tokens: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "join_tokens_issued_total",
-			Help: "Join tokens issued."}),
-		credentials: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "agent_credentials_issued_total",
-			Help: "Credentials issued to agents at registration; renewals are not counted."}),
-		revoked: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "agent_credentials_revoked_total",
-			Help: "Agents whose credentials were revoked."}),
+		pending:     set.Gauge("joins_pending", "Agents that have presented a join token and wait for their key to be approved. Only the elected replica has it."),
+		tokens:      set.Counter("join_tokens_issued_total", "Join tokens issued."),
+		credentials: set.Counter("agent_credentials_issued_total", "Credentials issued to agents at registration; renewals are not counted."),
+		revoked:     set.Counter("agent_credentials_revoked_total", "Agents whose credentials were revoked."),
 	}
-	r.MustRegister(j.pending, j.tokens, j.credentials, j.revoked)
 	return j
 }
 

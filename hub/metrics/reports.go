@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/metricset"
+)
 
 // Reports counts what the hub deletes in the members' namespaces. Create it with NewReports.
 type Reports struct {
@@ -9,10 +13,8 @@ type Reports struct {
 
 // NewReports registers the metrics.
 func NewReports(r prometheus.Registerer) *Reports {
-	m := &Reports{deleted: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "unlisted_reports_deleted_total",
-		Help: "ClusterReports in the member's namespace that its report did not list, and that were deleted. Only the elected replica has it."}, []string{"member"})}
-	r.MustRegister(m.deleted)
-	return m
+	set := metricset.Set{Registerer: r, Namespace: namespace}
+	return &Reports{deleted: set.CounterVec("unlisted_reports_deleted_total", "ClusterReports in the member's namespace that its report did not list, and that were deleted. Only the elected replica has it.", "member")}
 }
 
 // CountDeleted counts deleted ClusterReports.

@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pelotech/ot-fleet/api/metricset"
+)
 
 // Shards has the metrics of how members are divided among replicas. Only the elected
 // replica has values other than 0.
@@ -20,17 +24,13 @@ const (
 
 // NewShards registers the metrics.
 func NewShards(r prometheus.Registerer) *Shards {
+	set := metricset.Set{Registerer: r, Namespace: namespace}
 	m := &Shards{
-		members: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "replica_members",
-			Help: "Members that are assigned to a replica of the hub; replica agent: members in pull mode. Only the elected replica has it."}, []string{"replica"}),
-		replicas: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "replicas",
-			Help: "Replicas of the hub that have a Lease, by state: alive, unknown (not seen to renew it yet), dead. Only the elected replica has it."}, []string{"state"}),
-		moves: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_moves_total",
-			Help: "Members that were moved to another replica of the hub."}),
-		stalledSyncs: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "member_reports_not_carried_total",
-			Help: "Times that a member was up and reported while no replica synced its report."}),
+		members:      set.GaugeVec("replica_members", "Members that are assigned to a replica of the hub; replica agent: members in pull mode. Only the elected replica has it.", "replica"),
+		replicas:     set.GaugeVec("replicas", "Replicas of the hub that have a Lease, by state: alive, unknown (not seen to renew it yet), dead. Only the elected replica has it.", "state"),
+		moves:        set.Counter("member_moves_total", "Members that were moved to another replica of the hub."),
+		stalledSyncs: set.Counter("member_reports_not_carried_total", "Times that a member was up and reported while no replica synced its report."),
 	}
-	r.MustRegister(m.members, m.replicas, m.moves, m.stalledSyncs)
 	return m
 }
 

@@ -118,11 +118,17 @@ func startProxiedAgent(t *testing.T) (*program.Agent, *faults.Proxy) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		a.Kill()
-		<-a.Done()
+		killAndAwait(a)
 		_ = p.Close()
 	})
 	return a, p
+}
+
+func killAndAwait(agents ...*program.Agent) {
+	for _, a := range agents {
+		a.Kill()
+		<-a.Done()
+	}
 }
 
 // awaitPlannedImage waits until an image exists as the plan wants it.
@@ -266,8 +272,7 @@ func TestForeignImagesMissingFromTheCache(t *testing.T) {
 		awaitPlannedImage(t, probe) // it comes last
 		snapshotUntouched(t, foreign)
 		snapshotUntouched(t, same)
-		blind.Kill()
-		<-blind.Done()
+		killAndAwait(blind)
 	})
 	deletePlanAndAwait(t)
 }
@@ -288,8 +293,7 @@ func TestStalePlanCache(t *testing.T) {
 		require.NoError(t, env.Client().Delete(t.Context(), first))
 		awaitPlannedImage(t, later)
 		env.AwaitGone(t, first)
-		blind.Kill()
-		<-blind.Done()
+		killAndAwait(blind)
 	})
 	deletePlanAndAwait(t)
 }

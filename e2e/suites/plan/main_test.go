@@ -7,9 +7,11 @@
 package plan
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/member"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
@@ -18,4 +20,15 @@ var env *testenv.Env
 
 func TestMain(m *testing.M) {
 	testenv.RunTests(m, &env, member.Options{Name: "plan", LogDir: os.Getenv("OT_FLEET_LOG_DIR")}, true)
+}
+
+// createImages creates n images of one source.
+func createImages(t *testing.T, ns string, n int, path string) []*v1alpha1.VMDiskImage {
+	t.Helper()
+	var images []*v1alpha1.VMDiskImage
+	for i := range n {
+		images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), path))
+		env.Create(t, images[i])
+	}
+	return images
 }

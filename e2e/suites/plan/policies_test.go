@@ -15,7 +15,6 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/observer"
-	"github.com/pelotech/ot-fleet/e2e/harness/program"
 	"github.com/pelotech/ot-fleet/e2e/harness/testenv"
 )
 
@@ -262,11 +261,7 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 			tt.before(t)
 			env.WithoutAgent(t, func() {
 				stale, p := startProxiedAgent(t)
-				var all []*v1alpha1.VMDiskImage
-				for i := range 3 {
-					all = append(all, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/hang/a"))
-					env.Create(t, all[i])
-				}
+				all := createImages(t, ns, 3, "/hang/a")
 				for _, img := range all[:2] {
 					env.AwaitImporting(t, img)
 				}
@@ -289,10 +284,7 @@ func TestStaleAgentRaisesNoBudget(t *testing.T) {
 				assert.Empty(t, requireStarted(t, o, 1).Creations())
 				require.NoError(t, fresh.Resume())
 				p.ReleaseWatches()
-				for _, a := range []*program.Agent{stale, fresh} {
-					a.Kill()
-					<-a.Done()
-				}
+				killAndAwait(stale, fresh)
 			})
 			deletePlanAndAwait(t)
 		})

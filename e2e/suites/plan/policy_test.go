@@ -74,12 +74,7 @@ func TestUnparsablePolicyKeepsTheLastGood(t *testing.T) {
 	t.Run("the last valid policy outlives the agent", func(t *testing.T) {
 		env.WithoutAgent(t, func() {})
 		ns := env.CreateHomeNamespace(t)
-		var images []*v1alpha1.VMDiskImage
-		for i := range 4 {
-			images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/300ms/a"))
-			env.Create(t, images[i])
-		}
-		for _, img := range images {
+		for _, img := range createImages(t, ns, 4, "/ok/300ms/a") {
 			env.AwaitSucceeded(t, img)
 		}
 		h := history()
@@ -107,11 +102,7 @@ func TestPausedImageIsNotSynced(t *testing.T) {
 	o := env.StartObserver(t)
 	require.NoError(t, o.MarkPolicyAcknowledged(t.Context()))
 	ns := env.CreateHomeNamespace(t)
-	var images []*v1alpha1.VMDiskImage
-	for i := range 3 {
-		images = append(images, env.NewImage(ns, fmt.Sprintf("image-%d", i), "/ok/200ms/a"))
-		env.Create(t, images[i])
-	}
+	images := createImages(t, ns, 3, "/ok/200ms/a")
 	for _, img := range images {
 		env.AwaitImage(t, img, testenv.HasReason(v1alpha1.ReasonPaused))
 	}

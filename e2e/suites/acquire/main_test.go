@@ -45,6 +45,14 @@ func TestMain(m *testing.M) {
 	}, false)
 }
 
+// createMachine creates a VM of an image.
+func createMachine(t *testing.T, ns string, img *v1alpha1.VMDiskImage) *v1alpha1.VirtualMachine {
+	t.Helper()
+	vm := testenv.NewMachine(ns, "vm", img)
+	env.Create(t, vm)
+	return vm
+}
+
 // beginTest creates a namespace with an observer.
 func beginTest(t *testing.T) (string, *observer.Observer) {
 	t.Helper()

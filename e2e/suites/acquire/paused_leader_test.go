@@ -102,8 +102,7 @@ func TestPausedBeforePinWrite(t *testing.T) {
 	testenv.RunInTurn(t, 0)
 	var vm *v1alpha1.VirtualMachine
 	a := pauseLeader(t, true, isPinWrite(false), func(ns string, img *v1alpha1.VMDiskImage) {
-		vm = testenv.NewMachine(ns, "vm", img)
-		env.Create(t, vm)
+		vm = createMachine(t, ns, img)
 	})
 	a.StartSuccessor(t)
 	awaitVMComplete(t, vm)
@@ -177,8 +176,7 @@ func TestPausedBeforeRootDiskCreate(t *testing.T) {
 		}},
 		{"the VM is recreated", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			deleteObject(t, vm)
-			again := testenv.NewMachine(a.ns, "vm", a.img)
-			env.Create(t, again)
+			again := createMachine(t, a.ns, a.img)
 			a.StartSuccessor(t)
 			awaitVMComplete(t, again)
 			return again
@@ -200,8 +198,7 @@ func TestPausedBeforeRootDiskCreate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
 			a := pauseLeader(t, true, isRootDiskCreate, func(ns string, img *v1alpha1.VMDiskImage) {
-				vm = testenv.NewMachine(ns, "vm", img)
-				env.Create(t, vm)
+				vm = createMachine(t, ns, img)
 			})
 			after := tt.apply(t, a, vm)
 			a.ReleaseWrite(t)
@@ -222,8 +219,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var vm *v1alpha1.VirtualMachine
 			a := pauseLeader(t, true, isRootDiskCreate, func(ns string, img *v1alpha1.VMDiskImage) {
-				vm = testenv.NewMachine(ns, "vm", img)
-				env.Create(t, vm)
+				vm = createMachine(t, ns, img)
 			})
 			env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
 			if deleted {
@@ -248,8 +244,7 @@ func TestPausedBeforeRootDiskCreateOfFormerPin(t *testing.T) {
 func TestPausedBeforeDeletingMark(t *testing.T) {
 	testenv.RunInTurn(t, 3)
 	a := pauseLeader(t, true, isImageStatusWrite(isTearDown), func(_ string, img *v1alpha1.VMDiskImage) { deleteObject(t, img.DeepCopy()) })
-	vm := testenv.NewMachine(a.ns, "vm", a.img)
-	env.Create(t, vm)
+	vm := createMachine(t, a.ns, a.img)
 	a.StartSuccessor(t)
 	awaitVMComplete(t, vm)
 	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "an irreversible mark written with an old resourceVersion")
@@ -262,8 +257,7 @@ func TestPausedBeforeRevisionRetirement(t *testing.T) {
 	testenv.RunInTurn(t, 4)
 	a := pauseLeader(t, true, isImageStatusWrite(isRetirement), func(_ string, img *v1alpha1.VMDiskImage) { changeSourceAndAwait(t, img, "/ok/other.qcow2") })
 	env.Update(t, a.img, func() { a.img.Spec.URL = env.Source.URL + "/ok/i.qcow2" })
-	vm := testenv.NewMachine(a.ns, "vm", a.img)
-	env.Create(t, vm)
+	vm := createMachine(t, a.ns, a.img)
 	a.StartSuccessor(t)
 	env.AwaitImage(t, a.img, func(got *v1alpha1.VMDiskImage) bool {
 		return got.Status.Serving != nil && got.Status.Serving.Attempt == 1
@@ -329,8 +323,7 @@ func TestPausedBeforeRootDiskReplacement(t *testing.T) {
 	}
 	a := pauseLeader(t, true, matches, func(ns string, img *v1alpha1.VMDiskImage) {
 		o = env.StartObserver(t)
-		vm = testenv.NewMachine(ns, "vm", img)
-		env.Create(t, vm)
+		vm = createMachine(t, ns, img)
 	})
 	a.o.MarkDeletedByHand(snap.UID)
 	env.Create(t, &snapshotv1.VolumeSnapshot{

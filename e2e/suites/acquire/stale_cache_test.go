@@ -67,8 +67,7 @@ func (s *staleAgent) requireConvergence(t *testing.T, vms ...*v1alpha1.VirtualMa
 func TestStaleVMCacheDeletesNoImage(t *testing.T) {
 	testenv.RunInTurn(t, 9)
 	s := startStaleAgent(t, true, "virtualmachines")
-	vm := testenv.NewMachine(s.ns, "vm", s.img)
-	env.Create(t, vm)
+	vm := createMachine(t, s.ns, s.img)
 	awaitVMComplete(t, vm)
 	s.stopFreshAgent(t)
 	deleteObject(t, s.img.DeepCopy())
@@ -84,8 +83,7 @@ func TestStaleVMCacheRetiresNoRevision(t *testing.T) {
 	for name, snapshotted := range map[string]bool{"snapshot": true, "claim": false} {
 		t.Run(name, func(t *testing.T) {
 			s := startStaleAgent(t, snapshotted, "virtualmachines")
-			vm := testenv.NewMachine(s.ns, "vm", s.img)
-			env.Create(t, vm)
+			vm := createMachine(t, s.ns, s.img)
 			awaitVMComplete(t, vm)
 			before := readServing(t, s.img)
 			s.stopFreshAgent(t)
@@ -105,8 +103,7 @@ func TestStaleVMCacheDeletesNoSnapshot(t *testing.T) {
 	testenv.RunInTurn(t, 8)
 	createOtherSnapshotClass(t)
 	s := startStaleAgent(t, true, "virtualmachines")
-	vm := testenv.NewMachine(s.ns, "vm", s.img)
-	env.Create(t, vm)
+	vm := createMachine(t, s.ns, s.img)
 	awaitVMComplete(t, vm)
 	before := readServing(t, s.img)
 	s.stopFreshAgent(t)

@@ -30,6 +30,14 @@ func freezeLeaderAt(t *testing.T, matches func(faults.Write) bool) (namespace st
 	return namespace, o, faults.FreezeLeaderAt(t, env, matches)
 }
 
+// createAndReplaceFrozen creates an image, and starts the successor of the leader that freezes at it.
+func createAndReplaceFrozen(t *testing.T, leader *faults.FrozenLeader, img *v1alpha1.VMDiskImage) *faults.FaultyAgent {
+	t.Helper()
+	env.Create(t, img)
+	leader.AwaitFrozen(t)
+	return leader.StartSuccessor(t)
+}
+
 func addsSlot(w faults.Write) bool {
 	resource, _, status := w.Target()
 	return resource == "syncledgers" && status && len(decodeSlots(w.Body)) > 0
@@ -45,9 +53,7 @@ func TestPausedBeforeSlotWrite(t *testing.T) {
 	testenv.RunInTurn(t, 0)
 	ns, o, a := freezeLeaderAt(t, addsSlot)
 	first, second := env.NewImage(ns, "first", "/ok/first.qcow2"), env.NewImage(ns, "second", "/hang/second.qcow2")
-	env.Create(t, first)
-	a.AwaitFrozen(t)
-	b := a.StartSuccessor(t)
+	b := createAndReplaceFrozen(t, a, first)
 	env.AwaitImage(t, first, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	// The only slot is taken: the held write would exceed the budget.
 	env.Create(t, second)
@@ -68,9 +74,7 @@ func TestPausedBeforeCreateOfFreedSlot(t *testing.T) {
 	testenv.RunInTurn(t, 1)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	first, second := env.NewImage(ns, "first", "/ok/first.qcow2"), env.NewImage(ns, "second", "/hang/second.qcow2")
-	env.Create(t, first)
-	a.AwaitFrozen(t)
-	b := a.StartSuccessor(t)
+	b := createAndReplaceFrozen(t, a, first)
 	env.AwaitImage(t, first, testenv.InPhase(v1alpha1.PhaseSucceeded))
 	requireDeleted(t, b, ns, first)
 	env.Create(t, second)
@@ -88,9 +92,7 @@ func TestPausedBeforeCreateOfEndedAttempt(t *testing.T) {
 	testenv.RunInTurn(t, 2)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "datavolumes", false))
 	fails := env.NewImage(ns, "fails", "/servererror/5s/fails.qcow2")
-	env.Create(t, fails)
-	a.AwaitFrozen(t)
-	b := a.StartSuccessor(t)
+	b := createAndReplaceFrozen(t, a, fails)
 
 	const keep = "crash.pelotech.ot/keep"
 	var kept *corev1.PersistentVolumeClaim
@@ -136,9 +138,7 @@ func TestPausedBeforeOutcomeWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ns, o, a := freezeLeaderAt(t, isOutcomeWrite(test.outcome))
 			img := env.NewImage(ns, "image", test.path)
-			env.Create(t, img)
-			a.AwaitFrozen(t)
-			b := a.StartSuccessor(t)
+			b := createAndReplaceFrozen(t, a, img)
 			want := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 
 			assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "an outcome written with an old resourceVersion")
@@ -155,9 +155,7 @@ func TestPausedBeforeDataVolumeDelete(t *testing.T) {
 	testenv.RunInTurn(t, 4)
 	ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodDelete, "datavolumes", false))
 	img := env.NewImage(ns, "image", "/flaky/1/i.qcow2")
-	env.Create(t, img)
-	a.AwaitFrozen(t)
-	b := a.StartSuccessor(t)
+	b := createAndReplaceFrozen(t, a, img)
 	env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 
 	assert.Equal(t, http.StatusNotFound, a.ReleaseWrite(t), "a deleted DataVolume")
@@ -199,9 +197,7 @@ func TestPausedBeforeSnapshotCreate(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		ns, o, a := freezeLeaderAt(t, faults.MatchWrite(http.MethodPost, "volumesnapshots", false))
 		img := env.NewSnapshottedImage(ns, "image", "/ok/i.qcow2")
-		env.Create(t, img)
-		a.AwaitFrozen(t)
-		b := a.StartSuccessor(t)
+		b := createAndReplaceFrozen(t, a, img)
 		env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseSucceeded))
 		if deleted {
 			requireDeleted(t, b, ns, img)

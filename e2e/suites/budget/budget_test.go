@@ -33,8 +33,7 @@ const oneCDN = `[{"name": "cdn", "hosts": ["cdn.example.com"], "concurrency": 1}
 func TestFleetNeverExceedsBudget(t *testing.T) {
 	since := time.Now()
 	shared.judgeExcess(t)
-	shared.setBudget(t, fleetBudget, oneCDN)
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	shared.setBudgetForTest(t, fleetBudget, oneCDN)
 	images, fromCDN := map[string][]*v1alpha1.VMDiskImage{}, []types.UID{}
 	for _, name := range memberNames {
 		s := shared.Members[name]
@@ -70,12 +69,9 @@ func TestFleetNeverExceedsBudget(t *testing.T) {
 func TestImagesPassFullSource(t *testing.T) {
 	testenv.RunInTurn(t, 3)
 	shared.liftAttemptTimeout(t)
-	shared.setBudget(t, fleetBudget, oneCDN)
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	shared.setBudgetForTest(t, fleetBudget, oneCDN)
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
-	release := bravo.HoldImports(t)
-	holds := bravo.createImages(t, "holds-cdn", cdnHost, 1)
-	bravo.awaitImages(t, holds, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
+	_, release := bravo.holdImages(t, "holds-cdn", cdnHost, 1)
 	first := alpha.createImages(t, "behind-cdn", cdnHost, concurrency+1)
 	alpha.awaitImages(t, first, "waiting for their source", testenv.HasReason(v1alpha1.ReasonWaitingForSource))
 	passing := alpha.createImages(t, "passes-cdn", otherHost, 2)
@@ -91,12 +87,9 @@ func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 	testenv.RunInTurn(t, 1)
 	since := time.Now()
 	shared.judgeExcess(t)
-	shared.setBudget(t, fleetBudget, "")
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	shared.setBudgetForTest(t, fleetBudget, "")
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
-	release := alpha.HoldImports(t)
-	held := alpha.createImages(t, "held", otherHost, fleetBudget)
-	alpha.awaitImages(t, held, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
+	held, release := alpha.holdImages(t, "held", otherHost, fleetBudget)
 	waits := bravo.createImages(t, "waits", otherHost, 1)
 	bravo.awaitImages(t, waits, "waiting for the fleet", testenv.HasReason(v1alpha1.ReasonWaitingForFleet))
 	cut := time.Now()
@@ -122,12 +115,9 @@ func TestBudgetOfUnreachableMemberStaysReserved(t *testing.T) {
 func TestLoweredAndRemovedBudget(t *testing.T) {
 	shared.judgeExcess(t)
 	shared.liftAttemptTimeout(t)
-	shared.setBudget(t, fleetBudget, "")
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	shared.setBudgetForTest(t, fleetBudget, "")
 	alpha, bravo := shared.Members["alpha"], shared.Members["bravo"]
-	release := alpha.HoldImports(t)
-	held := alpha.createImages(t, "lowered", otherHost, fleetBudget)
-	alpha.awaitImages(t, held, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
+	held, release := alpha.holdImages(t, "lowered", otherHost, fleetBudget)
 	shared.setBudget(t, 1, "")
 	lowered := time.Now()
 	waits := bravo.createImages(t, "after", otherHost, 2)
@@ -189,8 +179,7 @@ func TestDarkMembersNeverExceedBudget(t *testing.T) {
 		shared.JoinFake(t, m)
 	}
 	shared.Fakes.PlayImports(2 * importDuration)
-	shared.setBudget(t, budget, "")
-	t.Cleanup(func() { shared.setBudget(t, 0, "") })
+	shared.setBudgetForTest(t, budget, "")
 	for _, m := range shared.Fakes.List {
 		require.NoError(t, m.AwaitPlan(t.Context(), func(r *v1alpha1.ReportRoot) bool { return r.Policy["safeConcurrency"] != "" }))
 	}

@@ -85,6 +85,22 @@ func (f *testFleet) setBudget(t *testing.T, n int, sources string) {
 	}
 }
 
+// setBudgetForTest sets the fleet's budget until the test ends.
+func (f *testFleet) setBudgetForTest(t *testing.T, n int, sources string) {
+	t.Helper()
+	f.setBudget(t, n, sources)
+	t.Cleanup(func() { f.setBudget(t, 0, "") })
+}
+
+// holdImages creates n images in the member, which sync until they are released.
+func (m *testMember) holdImages(t *testing.T, prefix, host string, n int) (images []*v1alpha1.VMDiskImage, release func()) {
+	t.Helper()
+	release = m.HoldImports(t)
+	images = m.createImages(t, prefix, host, n)
+	m.awaitImages(t, images, "syncing", testenv.InPhase(v1alpha1.PhaseSyncing))
+	return images, release
+}
+
 // createImages creates n images in the member from one host.
 func (m *testMember) createImages(t *testing.T, prefix, host string, n int) []*v1alpha1.VMDiskImage {
 	t.Helper()

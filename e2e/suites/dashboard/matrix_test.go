@@ -27,6 +27,15 @@ func focusGrid(t *testing.T, p *browser.Page) {
 	browser.Evaluate[bool](t, p, `(document.querySelector('.matrix [tabindex="0"]').focus(), true)`)
 }
 
+// openMatrix opens the matrix of a scenario that stands still, and focuses it.
+func openMatrix(t *testing.T, scenario, path string) *browser.Page {
+	t.Helper()
+	opened := chromium.OpenPage(t, openStanding(t, scenario).options())
+	opened.Visit(t, path)
+	focusGrid(t, opened)
+	return opened
+}
+
 // awaitFocus waits until a cell has the focus: its row, its column and its role.
 func awaitFocus(t *testing.T, p *browser.Page, want string) {
 	t.Helper()
@@ -40,10 +49,7 @@ func awaitFocus(t *testing.T, p *browser.Page, want string) {
 // returns to the cell.
 func TestMatrixKeys(t *testing.T) {
 	testenv.RunInTurn(t, 13)
-	p := openStanding(t, playedfleet.Large)
-	opened := chromium.OpenPage(t, p.options())
-	opened.Visit(t, "/?zoom=20")
-	focusGrid(t, opened)
+	opened := openMatrix(t, playedfleet.Large, "/?zoom=20")
 	awaitFocus(t, opened, "2 2 gridcell")
 	opened.Press(t, kb.ArrowDown, kb.ArrowDown, kb.ArrowRight)
 	awaitFocus(t, opened, "4 3 gridcell")
@@ -78,10 +84,7 @@ func TestMatrixKeys(t *testing.T) {
 // The focus stays in the matrix when the row that has it is no longer shown.
 func TestMatrixKeepsTheFocus(t *testing.T) {
 	testenv.RunInTurn(t, 4)
-	p := openStanding(t, playedfleet.Burning)
-	opened := chromium.OpenPage(t, p.options())
-	opened.Visit(t, "/")
-	focusGrid(t, opened)
+	opened := openMatrix(t, playedfleet.Burning, "/")
 	for range 10 {
 		opened.Press(t, kb.PageDown)
 	}

@@ -66,9 +66,7 @@ func TestRolloutStopsOnMaxFailures(t *testing.T) {
 	// What heals it is a source that is there.
 	shared.updateFleetImage(t, img, func() { shared.setVersion(img, "1") })
 	shared.awaitFleetImage(t, img, "rolled out", hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 4, Succeeded: 4}))
-	for _, cluster := range onlineMembers {
-		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, name), cluster)
-	}
+	assertDownloadedOnce(t, name, onlineMembers...)
 }
 
 // As many clusters may fail as maxFailures says: the rollout goes on past them and

@@ -274,6 +274,14 @@ func (s *testMember) countDownloads(t *testing.T, name string) (n int) {
 	return n
 }
 
+// assertDownloadedOnce checks that each of these clusters downloaded an image once.
+func assertDownloadedOnce(t *testing.T, name string, clusters ...string) {
+	t.Helper()
+	for _, cluster := range clusters {
+		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, name), cluster)
+	}
+}
+
 // awaitFreshPlans rolls another image out to clusters. Afterwards the hub has had the time to
 // do to them what it must not do.
 func (f *testFleet) awaitFreshPlans(t *testing.T, name string, clusters ...string) {

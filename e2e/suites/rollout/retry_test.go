@@ -59,7 +59,5 @@ func TestFailedClustersStartOver(t *testing.T) {
 		return true
 	}
 	shared.awaitFleetImage(t, img, "rolled out", neverFailed, hasSucceeded, hasCounts(v1alpha1.ClusterCounts{Total: 2, Succeeded: 2}), observed("2"))
-	for _, cluster := range clusters {
-		assert.Equal(t, 1, shared.Members[cluster].countDownloads(t, name), cluster)
-	}
+	assertDownloadedOnce(t, name, clusters...)
 }

@@ -44,25 +44,31 @@ func probeAndWait(t *testing.T, p *preflight.Prober, s preflight.Source) image.P
 }
 
 func TestProbeResults(t *testing.T) {
+	tests := map[string]struct {
+		status  int
+		refused v1alpha1.Reason
+		size    int64
+	}{
+		"there":        {size: 4711},
+		"missing":      {status: http.StatusNotFound, refused: v1alpha1.ReasonNotFound},
+		"gone":         {status: http.StatusGone, refused: v1alpha1.ReasonNotFound},
+		"forbidden":    {status: http.StatusForbidden, refused: v1alpha1.ReasonForbidden},
+		"unauthorized": {status: http.StatusUnauthorized}, // the importer may have credentials
+		"broken":       {status: http.StatusInternalServerError},
+		"no-head":      {status: http.StatusMethodNotAllowed},
+		"get-only-403": {size: 4711}, // signed for GET
+		"get-only-404": {size: 4711}, // and without ranges
+		"get-moved":    {},
+		"moved":        {}, // the target may need another request
+		"silent":       {},
+	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodHead && r.Header.Get("Range") != "bytes=0-0" {
 			t.Errorf("%s downloads", r.Method)
 		}
-		switch strings.TrimPrefix(r.URL.Path, "/") {
+		switch path := strings.TrimPrefix(r.URL.Path, "/"); path {
 		case "there":
 			w.Header().Set("Content-Length", "4711")
-		case "missing":
-			w.WriteHeader(http.StatusNotFound)
-		case "gone":
-			w.WriteHeader(http.StatusGone)
-		case "forbidden":
-			w.WriteHeader(http.StatusForbidden)
-		case "unauthorized":
-			w.WriteHeader(http.StatusUnauthorized)
-		case "broken":
-			w.WriteHeader(http.StatusInternalServerError)
-		case "no-head":
-			w.WriteHeader(http.StatusMethodNotAllowed)
 		case "get-only-403":
 			answerGetOnly(w, r, http.StatusForbidden, true)
 		case "get-only-404":
@@ -77,26 +83,12 @@ func TestProbeResults(t *testing.T) {
 			http.Redirect(w, r, "/missing", http.StatusFound)
 		case "silent":
 			<-r.Context().Done()
+		default:
+			w.WriteHeader(tests[path].status)
 		}
 	}))
 	t.Cleanup(s.Close)
-	for path, want := range map[string]struct {
-		refused v1alpha1.Reason
-		size    int64
-	}{
-		"there":        {size: 4711},
-		"missing":      {refused: v1alpha1.ReasonNotFound},
-		"gone":         {refused: v1alpha1.ReasonNotFound},
-		"forbidden":    {refused: v1alpha1.ReasonForbidden},
-		"unauthorized": {}, // the importer may have credentials
-		"broken":       {},
-		"no-head":      {},
-		"get-only-403": {size: 4711}, // signed for GET
-		"get-only-404": {size: 4711}, // and without ranges
-		"get-moved":    {},
-		"moved":        {}, // the target may need another request
-		"silent":       {},
-	} {
+	for path, want := range tests {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			p := newProber()

@@ -78,21 +78,23 @@ func (p *paginator) addCluster(c *v1alpha1.ReportedCluster) {
 	first.Candidates, first.Kept = nil, nil
 	part := p.startPart(first, 0)
 	for i := range c.Candidates {
-		size := candidateSize(&c.Candidates[i])
-		if p.size+size > maxPageBytes {
-			part = p.startPart(continuationOf(c), size)
-		}
-		p.size += size
+		part = p.partWithRoom(c, part, candidateSize(&c.Candidates[i]))
 		part.Candidates = append(part.Candidates, c.Candidates[i])
 	}
 	for i := range c.Kept {
-		size := groupSize(&c.Kept[i])
-		if p.size+size > maxPageBytes {
-			part = p.startPart(continuationOf(c), size)
-		}
-		p.size += size
+		part = p.partWithRoom(c, part, groupSize(&c.Kept[i]))
 		part.Kept = append(part.Kept, c.Kept[i])
 	}
+}
+
+// partWithRoom returns the part of a cluster that gets a row of a size: its last one, or another where
+// the page has no room for the row.
+func (p *paginator) partWithRoom(c, last *v1alpha1.ReportedCluster, row int) *v1alpha1.ReportedCluster {
+	if p.size+row > maxPageBytes {
+		last = p.startPart(continuationOf(c), row)
+	}
+	p.size += row
+	return last
 }
 
 // startPart adds a part, on a new page where the last has no room for it and its first row.

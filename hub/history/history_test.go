@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/readapi"
 )
 
@@ -126,19 +127,11 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 1000 {
 		samples = append(samples, sampleOf(fmt.Sprintf("member-%d", i), "x", 1, 1))
 	}
-	before := heapInUse()
+	before := apitest.HeapBytes()
 	h := New(start)
 	h.AddSample(start, []string{"bucket"}, samples)
-	assert.Less(t, heapInUse()-before, 3.0*(1<<20))
+	assert.Less(t, apitest.HeapBytes()-before, 3.0*(1<<20))
 	runtime.KeepAlive(h)
-}
-
-func heapInUse() float64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
 }
 
 // What a member claims changes the numbers of no other: neither invented groups nor bytes that

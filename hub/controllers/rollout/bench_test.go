@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,17 +113,9 @@ func BenchmarkForMember(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		before := heapBytes()
+		before := apitest.HeapBytes()
 		f, _, _ := newBenchFleet(b)
-		b.ReportMetric((heapBytes()-before)/(1000*200), "heap-B/image")
+		b.ReportMetric((apitest.HeapBytes()-before)/(1000*200), "heap-B/image")
 		f.resetCalls()
 	}
-}
-
-func heapBytes() float64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
 }

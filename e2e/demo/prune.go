@@ -11,13 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
-	"github.com/pelotech/ot-fleet/e2e/harness/simulator"
 )
 
 // The image that is pruned: that of a deleted FleetDiskImage.
@@ -51,17 +49,7 @@ type pruneState struct {
 
 // previewActs create and delete the preview's FleetDiskImage.
 func (s *demoStory) previewActs() []storyAct {
-	img := &v1alpha1.FleetDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Name: preview},
-		Spec: v1alpha1.FleetDiskImageSpec{
-			Version: previewVersion, TargetNamespace: namespace,
-			Template: v1alpha1.VMDiskImageSpec{
-				Name: preview, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(previewImage),
-				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
-			},
-			Placement: v1alpha1.Placement{ClusterNames: []string{lab}},
-		},
-	}
+	img := newFleetImage(preview, previewVersion, s.sourceURL(previewImage), v1alpha1.Placement{ClusterNames: []string{lab}})
 	return []storyAct{
 		{func() bool { return true }, func(ctx context.Context) error {
 			if err := s.client.Create(ctx, img); err != nil {

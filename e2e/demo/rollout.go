@@ -51,20 +51,25 @@ func newOverrides(mirror string) []v1alpha1.ImageOverride {
 }
 
 func (s *demoStory) goldenImage() *v1alpha1.FleetDiskImage {
+	img := newFleetImage(golden, goldenVersion, s.sourceURL(goldenImage), v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}})
+	img.Spec.Overrides = newOverrides(s.mirror.URL + "/ok/" + downloadDuration)
+	img.Spec.Rollout = v1alpha1.Rollout{
+		Waves:          []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: "true"}}}},
+		MaxConcurrency: ptr.To(intstr.FromInt32(1)),
+	}
+	return img
+}
+
+func newFleetImage(name, version, url string, placement v1alpha1.Placement) *v1alpha1.FleetDiskImage {
 	return &v1alpha1.FleetDiskImage{
-		ObjectMeta: metav1.ObjectMeta{Name: golden},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.FleetDiskImageSpec{
-			Version: goldenVersion, TargetNamespace: namespace,
+			Version: version, TargetNamespace: namespace,
 			Template: v1alpha1.VMDiskImageSpec{
-				Name: golden, SourceType: v1alpha1.SourceHTTP, URL: s.sourceURL(goldenImage),
+				Name: name, SourceType: v1alpha1.SourceHTTP, URL: url,
 				DiskSize: resource.MustParse("24Gi"), StorageClass: simulator.ClassCSI,
 			},
-			Overrides: newOverrides(s.mirror.URL + "/ok/" + downloadDuration),
-			Placement: v1alpha1.Placement{ClusterSelector: &metav1.LabelSelector{}},
-			Rollout: v1alpha1.Rollout{
-				Waves:          []v1alpha1.Wave{{Name: "canary", ClusterSelector: metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: "true"}}}},
-				MaxConcurrency: ptr.To(intstr.FromInt32(1)),
-			},
+			Placement: placement,
 		},
 	}
 }

@@ -66,6 +66,13 @@ func pauseLeader(t *testing.T, snapshotted bool, matches func(faults.Write) bool
 	return &pausedLeader{h, ns, o, img}
 }
 
+// completeBySuccessor has another leader complete a VM.
+func (p *pausedLeader) completeBySuccessor(t *testing.T, vm *v1alpha1.VirtualMachine) {
+	t.Helper()
+	p.StartSuccessor(t)
+	awaitVMComplete(t, vm)
+}
+
 // requireConvergence wants VMs to run and promises to be kept, also when all objects are
 // deleted.
 func (p *pausedLeader) requireConvergence(t *testing.T, vms ...*v1alpha1.VirtualMachine) {
@@ -104,8 +111,7 @@ func TestPausedBeforePinWrite(t *testing.T) {
 	a := pauseLeader(t, true, isPinWrite(false), func(ns string, img *v1alpha1.VMDiskImage) {
 		vm = createMachine(t, ns, img)
 	})
-	a.StartSuccessor(t)
-	awaitVMComplete(t, vm)
+	a.completeBySuccessor(t, vm)
 	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "a pin written with an old resourceVersion")
 	a.requireConvergence(t, vm)
 }
@@ -177,21 +183,18 @@ func TestPausedBeforeRootDiskCreate(t *testing.T) {
 		{"the VM is recreated", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			deleteObject(t, vm)
 			again := createMachine(t, a.ns, a.img)
-			a.StartSuccessor(t)
-			awaitVMComplete(t, again)
+			a.completeBySuccessor(t, again)
 			return again
 		}},
 		{"another leader has created it", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
-			a.StartSuccessor(t)
-			awaitVMComplete(t, vm)
+			a.completeBySuccessor(t, vm)
 			return vm
 		}},
 		{"the VM runs from another image", func(t *testing.T, a *pausedLeader, vm *v1alpha1.VirtualMachine) *v1alpha1.VirtualMachine {
 			other := env.NewImage(a.ns, "other", "/ok/other.qcow2")
 			env.Create(t, other)
 			env.Update(t, vm, func() { vm.Spec.VMDiskImageRef.Name = "other" })
-			a.StartSuccessor(t)
-			awaitVMComplete(t, vm)
+			a.completeBySuccessor(t, vm)
 			return vm
 		}},
 	}) {
@@ -245,8 +248,7 @@ func TestPausedBeforeDeletingMark(t *testing.T) {
 	testenv.RunInTurn(t, 3)
 	a := pauseLeader(t, true, isImageStatusWrite(isTearDown), func(_ string, img *v1alpha1.VMDiskImage) { deleteObject(t, img.DeepCopy()) })
 	vm := createMachine(t, a.ns, a.img)
-	a.StartSuccessor(t)
-	awaitVMComplete(t, vm)
+	a.completeBySuccessor(t, vm)
 	assert.Equal(t, http.StatusConflict, a.ReleaseWrite(t), "an irreversible mark written with an old resourceVersion")
 	a.requireConvergence(t, vm)
 }

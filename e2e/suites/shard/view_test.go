@@ -38,17 +38,26 @@ func (f *testFleet) requireReadAPI(t *testing.T, r *replica, images int) {
 	}), "replica %s does not serve all members: %+v; logs are in %s", r.name, &last, f.Plane.Dir())
 }
 
+func newReportedImage(name string, phase v1alpha1.Phase) v1alpha1.ReportedImage {
+	return v1alpha1.ReportedImage{Namespace: "farm", Name: name, UID: "uid", Source: "http https://images.example.com/" + name + ".qcow2", Phase: phase}
+}
+
+// reportImage has all members report one image, and returns what each reports.
+func (f *testFleet) reportImage(t *testing.T, img v1alpha1.ReportedImage) []v1alpha1.ReportedImage {
+	t.Helper()
+	images := []v1alpha1.ReportedImage{img}
+	for _, m := range f.Fakes.List {
+		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
+	}
+	return images
+}
+
 // TestReadAPIOfEveryReplica shows that every replica answers authorized readers with the
 // elected replica's view of the fleet. The others have no view and no series of it; the
 // next elected replica computes the same view.
 func TestReadAPIOfEveryReplica(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
-	images := []v1alpha1.ReportedImage{{
-		Namespace: "farm", Name: "ubuntu", UID: "uid", Source: "http https://images.example.com/ubuntu.qcow2", Phase: v1alpha1.PhaseSucceeded,
-	}}
-	for _, m := range shared.Fakes.List {
-		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
-	}
+	images := shared.reportImage(t, newReportedImage("ubuntu", v1alpha1.PhaseSucceeded))
 	nobody, err := shared.Plane.ServiceAccountConfig(t.Context(), "fake-0", "ot-hub")
 	require.NoError(t, err)
 	elected := shared.electedReplica(t)
@@ -82,12 +91,7 @@ func TestReadAPIOfEveryReplica(t *testing.T) {
 // with the elected one. It goes on with the next one, and says that anything may have changed.
 func TestReadAPIFailsOverMidStream(t *testing.T) {
 	shared.awaitBalanced(t, replicaNames...)
-	images := []v1alpha1.ReportedImage{{
-		Namespace: "farm", Name: "debian", UID: "uid", Source: "http https://images.example.com/debian.qcow2", Phase: v1alpha1.PhaseQueued,
-	}}
-	for _, m := range shared.Fakes.List {
-		require.NoError(t, m.SetImages(t.Context(), "page-0", images))
-	}
+	images := shared.reportImage(t, newReportedImage("debian", v1alpha1.PhaseQueued))
 	elected, through := shared.electedReplica(t), shared.otherReplicas(t)[0]
 	shared.requireReadAPI(t, through, len(images))
 	c, err := through.ReadAPI()
@@ -128,7 +132,7 @@ func TestReadAPIFailsOverMidStream(t *testing.T) {
 		case killed && e.Reset:
 		case !killed && len(e.Topics) == 0:
 			images[0].Message = "changed"
-			require.NoError(t, shared.Fakes.List[0].SetImages(t.Context(), "page-0", append(images, v1alpha1.ReportedImage{Namespace: "farm", Name: "more", UID: "uid", Source: "http https://images.example.com/more.qcow2", Phase: v1alpha1.PhaseQueued})))
+			require.NoError(t, shared.Fakes.List[0].SetImages(t.Context(), "page-0", append(images, newReportedImage("more", v1alpha1.PhaseQueued))))
 			continue
 		case !killed && slices.Contains(e.Topics, readapi.TopicImages):
 			killed = true

@@ -124,7 +124,7 @@ func fillWhereByName(ctx context.Context, api *connect.ReadAPI, where *rollout.W
 			c := &list.Clusters[i]
 			for _, v := range c.Versions {
 				if r := v.Reported; r != nil {
-					where.Put(c.Cluster, v.Version, rollout.InIt{Phase: r.Phase, Reason: r.ReasonOrPlan(), References: r.References})
+					where.Put(c.Cluster, v.Version, rollout.NewInIt(r))
 				}
 			}
 		}

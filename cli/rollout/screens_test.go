@@ -56,7 +56,7 @@ func TestScreens(t *testing.T) {
 		}
 		return m
 	}
-	for _, name := range []string{"bergen", "lab", "edge-3", "kiel", "elsewhere"} {
+	for _, name := range []string{"bergen", "lab", "edge-3", "kiel", "oslo", "elsewhere"} {
 		where.Add(member(name, name == "edge-3"), name != "elsewhere")
 	}
 	where.Clusters[0].Read(img, rollout.ListReported(newReports(
@@ -64,6 +64,7 @@ func TestScreens(t *testing.T) {
 		v1alpha1.ReportedImage{Namespace: "images", Name: "win-11-24.1", UID: "2", Phase: v1alpha1.PhaseSucceeded})))
 	where.Put("lab", "24.2", rollout.InIt{Phase: v1alpha1.PhaseFailed, Reason: "NotFound"})
 	where.Clusters[3].Read(img, []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-24.2", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing}}})
+	where.Clusters[4].Read(img, []v1alpha1.ReportedImage{{Namespace: "images", Name: "win-11-24.2", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "namespace images is not allowed"}}})
 	where.NoteVersionsWithoutTemplate(img)
 	where.DropOthers()
 	rendertest.Golden(t, "where", now, where)

@@ -105,11 +105,19 @@ type WhereCluster struct {
 	Effective *readapi.EffectiveImage `json:"effective,omitempty"`
 }
 
-// InIt is how a version is in a cluster. Without a phase it is planned, and absent for the reason.
+// InIt is how a version is in a cluster. Without a phase it is planned, and absent for the reason, or
+// since the cluster rejected it.
 type InIt struct {
 	Phase      v1alpha1.Phase  `json:"phase"`
 	Reason     v1alpha1.Reason `json:"reason,omitempty"`
+	Rejected   bool            `json:"rejected,omitempty"`
 	References int32           `json:"references"`
+}
+
+// NewInIt returns how an image is, as its cluster reports it.
+func NewInIt(r *v1alpha1.ReportedImage) InIt {
+	isRejected := r.UID == "" && r.Plan != nil && r.Plan.State == v1alpha1.PlanItemRejected
+	return InIt{Phase: r.Phase, Reason: r.ReasonOrPlan(), Rejected: isRejected, References: r.References}
 }
 
 // NewWhere makes a table without rows.
@@ -143,7 +151,7 @@ func (w *Where) Put(cluster, version string, in InIt) {
 
 // put leaves out an image that is planned and absent, unless a person is waited for.
 func (c *WhereCluster) put(version string, in InIt) {
-	if in.Phase != "" || in.Reason != "" {
+	if in.Phase != "" || in.Reason != "" || in.Rejected {
 		c.Has[version] = in
 	}
 }
@@ -153,7 +161,7 @@ func (c *WhereCluster) Read(img *v1alpha1.FleetDiskImage, reported []v1alpha1.Re
 	for i := range img.Status.Versions {
 		v := &img.Status.Versions[i]
 		if r := FindReported(reported, v.Namespace, v.Image); r != nil {
-			c.put(v.Version, InIt{r.Phase, r.ReasonOrPlan(), r.References})
+			c.put(v.Version, NewInIt(r))
 		}
 	}
 }
@@ -280,6 +288,8 @@ func (c *WhereCluster) cell(version string, notRead bool) render.Line {
 		return render.Done.With("ready%s", used)
 	case in.Phase == v1alpha1.PhaseFailed:
 		return render.Failed.With("%s", in.Reason)
+	case in.Rejected:
+		return render.Failed.With("%s", v1alpha1.PlanItemRejected)
 	case in.Phase == "":
 		return render.Attention.With("%s", in.Reason)
 	case in.Phase == v1alpha1.PhaseSyncing:

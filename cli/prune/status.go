@@ -128,7 +128,7 @@ func (v *Progress) Draw(p *render.Page) {
 	}
 	p.Line(render.Text("  %d of %s in %s  ", v.Images.Pruned, render.Count(v.Images.Total, "image"), render.Count(v.Clusters, "cluster")), render.Bar(share, 20),
 		render.Text("  %s of %s", render.Bytes(v.PrunedBytes), render.Bytes(v.Bytes)))
-	counts := render.Words("  ")
+	var counts []render.Line
 	for _, c := range []struct {
 		sign render.Sign
 		n    int32
@@ -142,11 +142,11 @@ func (v *Progress) Draw(p *render.Page) {
 		{render.Unknown, v.Images.Unknown, "unknown"},
 	} {
 		if c.n > 0 {
-			counts = append(append(counts, c.sign.With("%d %s", c.n, c.word)...), render.Text("   "))
+			counts = append(counts, c.sign.With("%d %s", c.n, c.word))
 		}
 	}
-	if len(counts) > 1 {
-		p.Line(counts...)
+	if len(counts) > 0 {
+		p.Line(append(render.Words("  "), render.Join(counts, "   ")...)...)
 	}
 	if v.Undo && !v.Phase.IsFinal() {
 		p.Lines(render.Running.With("it is being taken back"))

@@ -196,7 +196,7 @@ func (e *environment) listNames(ctx context.Context, kind nameKind) (names []str
 	inMember := kind == imageKind || kind == machineKind
 	var cluster *connect.Cluster
 	if inMember {
-		cluster, err = e.ConnectMember(e.cluster)
+		cluster, err = e.ConnectMember(ctx, e.cluster)
 	} else {
 		cluster, err = e.ConnectHub()
 	}

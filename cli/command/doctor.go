@@ -87,7 +87,7 @@ func (e *environment) gatherDoctor(ctx context.Context, o gather.Options) (*doct
 		o.Cluster = e.cluster
 		return gather.Hub(ctx, hub, o)
 	}
-	member, err := e.ConnectMember(e.cluster)
+	member, err := e.ConnectMember(ctx, e.cluster)
 	if err != nil {
 		return nil, err
 	}

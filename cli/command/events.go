@@ -192,7 +192,7 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 	}
 	var member *connect.Cluster
 	if fleetImage == nil || e.cluster != "" || e.live || e.Member != "" {
-		if member, err = e.ConnectMember(e.cluster); err != nil {
+		if member, err = e.ConnectMember(ctx, e.cluster); err != nil {
 			return nil, err
 		}
 		if fleetImage != nil && member.Context == hub.Context {
@@ -302,7 +302,7 @@ func (e *environment) gatherClusterEvents(ctx context.Context, name string) (eve
 	}
 	var member *connect.Cluster
 	if e.live {
-		if member, err = e.ConnectMember(name); err != nil {
+		if member, err = e.ConnectMember(ctx, name); err != nil {
 			return nil, err
 		}
 	}

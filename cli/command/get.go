@@ -268,7 +268,7 @@ func (e *environment) getMachines(ctx context.Context, f *getFlags) (render.View
 
 // eachOfMember reads objects of a member, page by page.
 func (e *environment) eachOfMember(ctx context.Context, f *getFlags, noun string, page client.ObjectList, do func() error) error {
-	member, err := e.ConnectMember(e.cluster)
+	member, err := e.ConnectMember(ctx, e.cluster)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ const identityTimeout = 5 * time.Second
 
 // ConnectMember connects to a member as Flags do. A --member-context that is another member of the hub
 // than --cluster says is refused: the answer of one cluster would be shown as that of the other.
-func (e *environment) ConnectMember(cluster string) (*connect.Cluster, error) {
+func (e *environment) ConnectMember(ctx context.Context, cluster string) (*connect.Cluster, error) {
 	member, err := e.Flags.ConnectMember(cluster)
 	if err != nil || cluster == "" || e.Member == "" || e.identified {
 		return member, err
@@ -28,12 +28,18 @@ func (e *environment) ConnectMember(cluster string) (*connect.Cluster, error) {
 	if err != nil {
 		return member, nil //nolint:nilerr // the comparison needs a hub
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), identityTimeout)
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	if err := checkIdentity(ctx, hub, member, cluster); err != nil {
-		return nil, err
+	checked := make(chan error, 1)
+	go func() { checked <- checkIdentity(ctx, hub, member, cluster) }()
+	select {
+	case err := <-checked:
+		if err != nil {
+			return nil, err
+		}
+		e.identified = true
+	case <-ctx.Done(): // discovery of the hub's kinds goes on
 	}
-	e.identified = true
 	return member, nil
 }
 

@@ -4,7 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,6 +66,38 @@ func TestMemberContextIsTheCluster(t *testing.T) {
 			}
 			assert.EqualError(t, err, test.wantError)
 		})
+	}
+}
+
+// TestInterruptEndsTheComparison: who gives up does not wait for a hub that does not answer.
+func TestInterruptEndsTheComparison(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "hub", "clusters": [{"name": "it", "cluster": {"server": %q}}],
+		"contexts": [{"name": "hub", "context": {"cluster": "it"}}, {"name": "edge", "context": {"cluster": "it"}}]}`, server.URL), 0o600))
+	t.Setenv("KUBECONFIG", path)
+	t.Setenv("OT_HUB", "")
+	e, _, _ := newTestEnvironment("")
+	e.Flags = connect.NewFlags()
+	e.Member = "edge"
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() { <-asked; interrupt() }()
+	connected := make(chan error, 1)
+	go func() {
+		_, err := e.ConnectMember(ctx, "lab")
+		connected <- err
+	}()
+	select {
+	case err := <-connected:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for the hub")
 	}
 }
 

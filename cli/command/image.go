@@ -272,7 +272,7 @@ of -n, and its annotation pelotech.ot/retry is set.`,
 
 // retryInMember sets the annotation of one VMDiskImage.
 func (e *environment) retryInMember(ctx context.Context, name string) error {
-	member, err := e.ConnectMember(e.cluster)
+	member, err := e.ConnectMember(ctx, e.cluster)
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ func (e *environment) newExecutor(request join.Request, flags joinFlags) (*execu
 	x.Hub, x.Accept = hub.Client, e.acceptAgent(hub.Context, request, flags.yes)
 	if request.MemberContext != "" {
 		e.Member = request.MemberContext
-		member, err := e.ConnectMember("")
+		member, err := e.Flags.ConnectMember("")
 		if err != nil {
 			return nil, nil, fmt.Errorf("the cluster is not reached by context %s: %w", request.MemberContext, err)
 		}
@@ -235,7 +235,7 @@ func (e *environment) examineMember(ctx context.Context, x *execute.Executor) []
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	member, err := e.ConnectMember("")
+	member, err := e.Flags.ConnectMember("")
 	if err != nil {
 		return []string{"doctor: " + err.Error()}
 	}

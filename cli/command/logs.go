@@ -39,7 +39,7 @@ ends with exit code 1.`,
 	cmd.Flags().Int64Var(&tail, "tail", 0, "the last lines only; 0 prints all")
 	addDuration(cmd.Flags(), &since, "since", 0, "lines of this time only, as 10m")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
-		member, err := e.ConnectMember(e.cluster)
+		member, err := e.ConnectMember(ctx, e.cluster)
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (e *environment) gatherBundle(ctx context.Context, o gather.Options) (*bund
 		g.Hub(ctx, hub, e.Flags)
 	}
 	for _, name := range o.Clusters {
-		member, err := e.ConnectMember(name)
+		member, err := e.ConnectMember(ctx, name)
 		if err != nil {
 			g.Unread("members/"+name, err)
 			continue

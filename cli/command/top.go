@@ -292,7 +292,7 @@ func (e *environment) openRow(ctx context.Context, verb string, row top.Row, opt
 		page.Line(render.Text("Cluster %s itself knows what belongs to %s/%s:", row.Cluster, row.Namespace, row.Image))
 		page.Command(shellword.FormatCommand("kubectl ot tree image %s -n %s --cluster %s", row.Image, row.Namespace, row.Cluster))
 	case verb == "tree" && row.Image != "":
-		member, err := about.ConnectMember(about.cluster)
+		member, err := about.ConnectMember(ctx, about.cluster)
 		if err != nil {
 			return "", err
 		}

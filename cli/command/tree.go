@@ -48,7 +48,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			return tree.NewRollout(s), unread, nil
 		}},
 		{"image NAME", "A VMDiskImage of a member, its storage, and what holds it", "  kubectl ot tree image ubuntu-2.1.0 -n vmdi-farm --cluster bergen", "why", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
-			member, err := e.ConnectMember(e.cluster)
+			member, err := e.ConnectMember(ctx, e.cluster)
 			if err != nil {
 				return nil, "", err
 			}
@@ -59,7 +59,7 @@ func (e *environment) newTreeCommand() *cobra.Command {
 			return tree.NewImage(s), unread, nil
 		}},
 		{"machine NAME", "A VirtualMachine of a member, its image and its disks", "  kubectl ot tree machine web-1 -n shop --cluster bergen", "why", objectFlags, func(ctx context.Context, name string) (*tree.Node, string, error) {
-			member, err := e.ConnectMember(e.cluster)
+			member, err := e.ConnectMember(ctx, e.cluster)
 			if err != nil {
 				return nil, "", err
 			}

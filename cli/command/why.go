@@ -154,7 +154,7 @@ func (e *environment) gatherReportedImage(ctx context.Context, namespace, name s
 // gatherMember reads a member's own kinds. Those that may not be read are left out: without
 // the ledger and the report, there is no queue and no estimate.
 func (e *environment) gatherMember(ctx context.Context) (*connect.Cluster, why.Member, error) {
-	member, err := e.ConnectMember(e.cluster)
+	member, err := e.ConnectMember(ctx, e.cluster)
 	if err != nil {
 		return nil, why.Member{}, err
 	}

@@ -32,7 +32,7 @@ const (
 type NamespaceBackoff struct {
 	// KeepOrderFor is how long an object whose requests fail keeps its turn before the later ones of its
 	// namespace, from the first failure since a request there succeeded: what fails one fails all where the
-	// API server is at fault. 0 for not at all.
+	// API server is at fault. It yields at the first request after that. 0 for not at all.
 	KeepOrderFor time.Duration
 
 	waiting map[string]namespaceWait
@@ -129,15 +129,15 @@ func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now 
 	default:
 		b.failed++
 		b.Err = errors.Join(b.Err, err)
+		if w.failingSince.IsZero() || now.Sub(w.retryAt) > b.KeepOrderFor {
+			w.failingSince = now // a failure from long ago says nothing of this one
+		}
 		if isLate {
 			w.delay = min(max(2*w.delay, maxNamespaceDelay), maxLateDelay)
 		} else {
 			w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
 		}
 		w.retryAt = now.Add(w.delay)
-		if w.failingSince.IsZero() {
-			w.failingSince = now
-		}
 		failure, hasFailed := w.failed[name]
 		if !hasFailed {
 			failure.yieldsAt = w.failingSince.Add(b.KeepOrderFor)

@@ -80,7 +80,7 @@ func (r *Reconciler) deleteUnwanted(ctx context.Context, found gatheredFacts) er
 			err = nil
 		}
 		if err != nil {
-			err = fmt.Errorf("deleting %T %s/%s, which belongs to no image: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+			err = fmt.Errorf("deleting %T %s/%s, which belongs to no image that the agent has: %w", obj, obj.GetNamespace(), obj.GetName(), err)
 		}
 		r.deletions.Record(obj.GetNamespace(), obj.GetName(), err, began, time.Now())
 	}

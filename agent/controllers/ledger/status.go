@@ -99,7 +99,7 @@ func reclaimedCondition(leftovers, held []string) metav1.Condition {
 	}
 	var sentences []string
 	if len(leftovers) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%d imports belong to no VMDiskImage, and no image gets a slot for each until DataVolume, claim and Pods of that name are gone: %s. The agent deletes them: see their finalizers and events for what keeps them", len(leftovers), joinLeftovers(leftovers)))
+		sentences = append(sentences, fmt.Sprintf("%d imports belong to no VMDiskImage, or to one that is being deleted without the agent's finalizer, and no image gets a slot for each until DataVolume, claim and Pods of that name are gone: %s. The agent deletes them: see their finalizers and events for what keeps them", len(leftovers), joinLeftovers(leftovers)))
 	}
 	if len(held) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%d imports have ended, and no other image gets their slots until their objects are gone: %s. The message of each image names what is still there", len(held), joinLeftovers(held)))

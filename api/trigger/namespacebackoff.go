@@ -116,8 +116,7 @@ func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now 
 	isLate := now.Sub(began) >= lateAnswer
 	b.spent += now.Sub(began)
 	w := b.waiting[namespace]
-	switch {
-	case err == nil:
+	if err == nil {
 		delete(w.failed, name)
 		w = namespaceWait{failed: w.failed}
 		if isLate {
@@ -126,31 +125,37 @@ func (b *NamespaceBackoff) Record(namespace, name string, err error, began, now 
 			delete(b.waiting, namespace)
 			return
 		}
-	default:
+	} else {
 		b.failed++
 		b.Err = errors.Join(b.Err, err)
-		if w.failingSince.IsZero() || now.Sub(w.retryAt) > b.KeepOrderFor {
-			w.failingSince = now // a failure from long ago says nothing of this one
-		}
-		if isLate {
-			w.delay = min(max(2*w.delay, maxNamespaceDelay), maxLateDelay)
-		} else {
-			w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
-		}
-		w.retryAt = now.Add(w.delay)
-		failure, hasFailed := w.failed[name]
-		if !hasFailed {
-			failure.yieldsAt = w.failingSince.Add(b.KeepOrderFor)
-		}
-		failure.last = now
-		if w.failed == nil {
-			w.failed = map[string]objectFailure{}
-		}
-		w.failed[name] = failure
+		w = w.withFailure(name, isLate, now, b.KeepOrderFor)
 		b.RequeueAfter = Earliest(b.RequeueAfter, w.delay)
 	}
 	if b.waiting == nil {
 		b.waiting = map[string]namespaceWait{}
 	}
 	b.waiting[namespace] = w
+}
+
+// withFailure returns the wait after a request for an object has failed.
+func (w namespaceWait) withFailure(name string, isLate bool, now time.Time, keepOrderFor time.Duration) namespaceWait {
+	if w.failingSince.IsZero() || now.Sub(w.retryAt) > keepOrderFor {
+		w.failingSince = now // a failure from long ago says nothing of this one
+	}
+	if isLate {
+		w.delay = min(max(2*w.delay, maxNamespaceDelay), maxLateDelay)
+	} else {
+		w.delay = min(max(2*w.delay, minNamespaceDelay), maxNamespaceDelay)
+	}
+	w.retryAt = now.Add(w.delay)
+	failure, hasFailed := w.failed[name]
+	if !hasFailed {
+		failure.yieldsAt = w.failingSince.Add(keepOrderFor)
+	}
+	failure.last = now
+	if w.failed == nil {
+		w.failed = map[string]objectFailure{}
+	}
+	w.failed[name] = failure
+	return w
 }

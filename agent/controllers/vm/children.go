@@ -67,12 +67,13 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 	}
 	for _, target := range d.Adopt {
 		version, err := r.adopt(ctx, obj, target)
-		if vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		switch {
+		case vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			v.refusal = err
 			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
-		} else if err != nil {
+		case err != nil:
 			return failed(childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err)
-		} else if d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID {
+		case d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID:
 			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
 		}
 	}

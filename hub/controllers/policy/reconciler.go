@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +41,12 @@ const InForceConfigMap = "ot-hub-policy-in-force"
 
 // maxStoreErrorBytes bounds what is quoted of an answer of the API server.
 const maxStoreErrorBytes = 300
+
+// Limits of announcements that a policy that cannot be stored has another cause: each has all members planned.
+const (
+	storeCauseInterval = 10 * time.Minute
+	storeCauseBurst    = 3
+)
 
 // maxAnswerBytes bounds the answer to a preview: all annotations of an object are at most 256 KiB.
 const maxAnswerBytes = 64 << 10
@@ -71,6 +79,8 @@ type Reconciler struct {
 	// last is the last evaluation, so that events are recorded once.
 	last      evaluation
 	evaluated bool
+	// storeCauses limits how often the cause in last.unstored becomes another.
+	storeCauses *rate.Limiter
 }
 
 // evaluation is the result of reading the ConfigMap.
@@ -134,7 +144,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context, request ctrl.Request) 
 	case storeErr != nil && ctx.Err() != nil, r.conflicts.IsPreempted(request, storeErr):
 		return storeErr // this process ends, or another read may solve it
 	case storeErr != nil && next.data != nil && (stored.Name == "" || !maps.Equal(next.data, stored.Data)):
-		next = evaluation{version: next.version, unstored: storeErr}
+		next = evaluation{version: next.version, unstored: r.limitStoreCause(storeErr)}
 	}
 	// Without a stored policy, that of the ConfigMap may be the one that members have.
 	state := State{Known: last != nil || next.unstored == nil, Policy: next.policy, Errors: next.errs, Standing: next.standing, Message: r.describe(next)}
@@ -185,8 +195,20 @@ func (e evaluation) hasErrorsOf(other evaluation) bool {
 	return storeCause(e.unstored) == storeCause(other.unstored) && equality.Semantic.DeepEqual(e.errs, other.errs) && equality.Semantic.DeepEqual(e.standing, other.standing)
 }
 
-// storeCause returns what stays the same of the errors of one cause: their texts may have another port or count
-// each time, and every new cause has all members planned. It is empty for no error.
+// limitStoreCause returns the error to announce: that announced last while causes change too often, for example where
+// two answers alternate. A cause that lasts is announced within storeCauseInterval.
+func (r *Reconciler) limitStoreCause(err error) error {
+	if r.storeCauses == nil {
+		r.storeCauses = rate.NewLimiter(rate.Every(storeCauseInterval), storeCauseBurst)
+	}
+	if last := r.last.unstored; last != nil && storeCause(last) != storeCause(err) && !r.storeCauses.Allow() {
+		return last
+	}
+	return err
+}
+
+// storeCause returns what stays the same of the errors of one cause: their texts may have another port, count
+// or UID each time. It is empty for no error.
 func storeCause(err error) string {
 	var answer apierrors.APIStatus
 	switch {
@@ -195,12 +217,8 @@ func storeCause(err error) string {
 	case !errors.As(err, &answer):
 		return "no answer"
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, err.Error())
+	words := strings.FieldsFunc(err.Error(), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' })
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) }), " ")
 }
 
 // evaluate parses a ConfigMap and validates it for every member. An error that the policy in force has too,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
@@ -306,6 +309,66 @@ func TestPolicyThatCannotBeStored(t *testing.T) {
 	assert.False(t, state.Refused)
 	assert.Equal(t, "0", concurrency)
 	assert.Contains(t, <-recorder.Events, "PolicyAccepted")
+}
+
+// Each announcement has all members planned: causes that alternate, or texts of one that differ, give few.
+func TestCausesOfUnstoredPolicyAreAnnouncedSeldom(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	down := func(int) error { return apierrors.NewInternalError(errors.New("failed calling webhook")) }
+	lost := func(int) error { return errors.New("connection reset by peer") }
+	quota := func(int) error {
+		return apierrors.NewForbidden(corev1.Resource("configmaps"), InForceConfigMap, errors.New("exceeded quota"))
+	}
+	denied := func(retry int) error {
+		return apierrors.NewInternalError(fmt.Errorf("admission webhook denied request %x-%x", uint64(retry+1)*0x9e3779b97f4a7c15, 0xbeef+retry))
+	}
+	for name, test := range map[string]struct {
+		causes []func(retry int) error // in turns
+		want   int                     // announcements of 60 retries
+	}{
+		"one":                {[]func(int) error{down}, 1},
+		"two in turns":       {[]func(int) error{down, lost}, 1 + storeCauseBurst + 2},
+		"three in turns":     {[]func(int) error{down, down, lost, quota, quota}, 1 + storeCauseBurst + 2},
+		"UIDs in the answer": {[]func(int) error{denied}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var refusal error
+				c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(newPolicyConfigMap("u", "20", "2")).Build(), interceptor.Funcs{
+					Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal },
+				})
+				var logged []string
+				ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
+				recorder := events.NewFakeRecorder(100)
+				r := &Reconciler{Client: c, Live: c, Events: recorder, Metrics: metrics.New(prometheus.NewRegistry()), InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey}
+				published := 0
+				r.InForce.OnChange(func() { published++ })
+				retry := func() {
+					t.Helper()
+					_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: policyKey})
+					require.ErrorIs(t, err, refusal, "whatever is announced")
+					<-time.After(trigger.MaxRetryDelay)
+				}
+				for i := range 60 {
+					refusal = test.causes[i%len(test.causes)](i)
+					retry()
+				}
+				assert.Equal(t, test.want, published)
+				assert.Len(t, recorder.Events, test.want)
+				assert.Len(t, logged, test.want)
+
+				refusal = apierrors.NewForbidden(corev1.Resource("configmaps"), InForceConfigMap, errors.New("it lasts"))
+				for range storeCauseInterval / trigger.MaxRetryDelay {
+					retry()
+				}
+				assert.Contains(t, r.InForce.Current().Message, "it lasts")
+				assert.Equal(t, test.want+1, published)
+				assert.Len(t, recorder.Events, test.want+1)
+			})
+		})
+	}
 }
 
 // A member that joins, or gets a label, makes the policy in force no other one: it is not refused,

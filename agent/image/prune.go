@@ -154,13 +154,13 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 }
 
 // showUnconfirmedPrune says what a prune waits for that does not begin. The message does not change while it
-// waits, so that it costs one write.
+// waits, so that it costs one write. The hub quotes 160 bytes of it behind a sentence of its own.
 func (d *decider) showUnconfirmedPrune(uid types.UID) {
 	d.rememberReplacedPrune(uid)
 	d.status.Prune = &v1alpha1.PruneStatus{
 		UID: uid, State: v1alpha1.PruneWaiting,
-		Message: fmt.Sprintf("waits for the hub to confirm, within %s of a report of the agent, that the ImagePrune is still requested: no answer has come in time. "+
-			"Check that a hub runs, and how long it takes to copy reports and plans", PruneNonceLife),
+		Message: fmt.Sprintf("waits for the hub to confirm, within %s of a report of the agent, that the ImagePrune is requested: "+
+			"check that a hub runs, and how fast it copies plans", PruneNonceLife),
 	}
 }
 

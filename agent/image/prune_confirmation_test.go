@@ -49,6 +49,7 @@ func TestUnconfirmedPruneSaysWhatItWaitsFor(t *testing.T) {
 		require.Equal(t, v1alpha1.PruneStatus{UID: "prune", State: v1alpha1.PruneWaiting, Message: p.Message}, *p)
 		require.Contains(t, p.Message, "waits for the hub to confirm, within 2m0s of a report of the agent,")
 		require.LessOrEqual(t, len(p.Message), 512)
+		require.LessOrEqual(t, len(p.Message), 160, "the hub quotes it behind a sentence of its own")
 		require.Equal(t, v1alpha1.PhaseSucceeded, w.status().Phase)
 		require.True(t, w.lastDecision.AskPruneConfirmed, "it goes on asking")
 		require.Equal(t, []types.UID{"former"}, w.status().EndedPrunes)

@@ -215,7 +215,7 @@ func TestPruneProgress(t *testing.T) {
 		"one is offline": {
 			[]func(*pruneScenario){func(s *pruneScenario) { s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true} }},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress,
-			"3 images wait for a, for b (offline). ",
+			"3 images wait for a, for b (offline, or identity not confirmed). ",
 		},
 		"one waits for another prune": {
 			[]func(*pruneScenario){func(s *pruneScenario) {

@@ -12,7 +12,7 @@ import (
 // A cluster that is cut off deletes what it has accepted, whatever becomes of the ImagePrune.
 func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 	const text = "Images that were not deleted yet stay"
-	const offline = ", but a cluster that is offline deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
+	const offline = ", but a cluster that is offline, or whose identity is not confirmed, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
 	for name, test := range map[string]struct {
 		change func(*pruneScenario)
 		want   string // how the message ends

@@ -47,9 +47,9 @@ func (e *pruneEvaluation) setApprovalGuarded() {
 }
 
 // offlineMessage names the clusters that may delete images although nothing asks for it any more:
-// they are offline, and what they have accepted ends with their undo windows.
+// no plan reaches them, and what they have accepted ends with their undo windows.
 func (e *pruneEvaluation) offlineMessage() string {
-	const text = ", but a cluster that is offline deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
+	const text = ", but a cluster that is offline, or whose identity is not confirmed, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
 	if !e.TargetsLoaded {
 		return text
 	}
@@ -86,7 +86,7 @@ func (e *pruneEvaluation) progressMessage(waiting waitingClusters, deadline time
 			reasons = append(reasons, "for "+joinFirst(waiting.online))
 		}
 		if len(waiting.offline) > 0 {
-			reasons = append(reasons, "for "+joinFirst(waiting.offline)+" (offline)")
+			reasons = append(reasons, "for "+joinFirst(waiting.offline)+" (offline, or identity not confirmed)")
 		}
 		if waiting.held {
 			reasons = append(reasons, "for other ImagePrunes to end")

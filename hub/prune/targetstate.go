@@ -115,16 +115,16 @@ func (v *PruneView) heldBy(t *Target) string {
 }
 
 // deadlineMessage says what is known of a target without an outcome. reported is the zero value where its
-// cluster reports nothing of it.
+// cluster reports nothing of it. A status stores maxSummaryLength of it: agents' messages leave room for the rest.
 func deadlineMessage(reported v1alpha1.PruneStatus, offline bool) string {
 	text := "its cluster reported no outcome within spec.undoWindow and spec.deadline"
 	switch {
-	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
-		return text + "; its last report says: " + reported.Message
-	case reported.State != "":
+	case reported.State == v1alpha1.PrunePending:
 		return text + "; its last report says that the image waits there for the end of its undo window"
 	case offline:
-		return text + "; it is offline, and deletes only what it had already accepted, or what its plan still names when it returns"
+		return text + "; it is offline, or its identity is not confirmed: it deletes only what it had already accepted, or what its plan still names when that has ended"
+	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
+		return text + "; its last report says: " + reported.Message
 	default:
 		return text + ": check that its plan is acknowledged (see its MemberCluster)"
 	}

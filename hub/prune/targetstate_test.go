@@ -2,6 +2,8 @@ package prune_test
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,9 +60,42 @@ func TestWaitingTargetSaysWhatItsClusterWaitsFor(t *testing.T) {
 	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "is offline")
 
 	s.Now = now.Add(100 * time.Hour)
+	cutOff := prune.TargetState(s.PruneView, s.Targets[0])
+	s.Members["a"] = prune.Member{ClusterUID: "uid-a"}
 	late := prune.TargetState(s.PruneView, s.Targets[0])
 	require.Equal(t, v1alpha1.PruneDeadline, late.Reason)
 	require.Contains(t, late.Message, "; its last report says: as a/farm/ubuntu-1 says")
+	require.Equal(t, v1alpha1.PruneDeadline, cutOff.Reason)
+	require.Contains(t, cutOff.Message, "; it is offline, or its identity is not confirmed: it deletes only what")
+}
+
+// A status stores whole sentences of what is known of a target at the deadline.
+func TestDeadlineMessageIsNotCut(t *testing.T) {
+	waiting := v1alpha1.PruneStatus{State: v1alpha1.PruneWaiting, Message: strings.Repeat("w", 155) + " end."} // 160 bytes, as agents keep to
+	pending := v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Message: "until then"}
+	for name, test := range map[string]struct {
+		reported v1alpha1.PruneStatus
+		offline  bool
+		wantEnd  string
+	}{
+		"it waits":                {waiting, false, "w end."},
+		"it waits and is offline": {waiting, true, "names when that has ended"},
+		"in its undo window":      {pending, true, "the end of its undo window"},
+		"it says nothing":         {v1alpha1.PruneStatus{}, false, "(see its MemberCluster)"},
+		"it waits for nothing":    {v1alpha1.PruneStatus{State: v1alpha1.PruneWaiting}, false, "(see its MemberCluster)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPruneScenario()
+			s.Now = now.Add(100 * time.Hour)
+			s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: test.offline}
+			if test.reported.State != "" {
+				s.reported["a/farm/ubuntu-1"] = test.reported
+			}
+			st := decideAndCheck(t, s.PruneView).Status
+			require.Equal(t, v1alpha1.PruneDeadline, st.Skipped[0].Reason)
+			require.Regexp(t, regexp.QuoteMeta(test.wantEnd)+"$", st.Skipped[0].Message)
+		})
+	}
 }
 
 func TestEndedPruneRemembersTargetStates(t *testing.T) {

@@ -50,6 +50,8 @@ type environment struct {
 	api *connect.ReadAPI
 	// reportsForbidden: the caller may not read ClusterReports.
 	reportsForbidden bool
+	// fallbackNamespace is that of -n where a command reads a namespace only if it may not read all.
+	fallbackNamespace string
 	// toldUnread: what may not be read was said, and is not said again by a watch.
 	toldUnread bool
 }

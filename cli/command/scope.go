@@ -139,11 +139,12 @@ func (e *environment) requireLive() error {
 }
 
 // requireMemberForNamespace refuses -n where a command asks the hub, which answers for all namespaces. A
-// member may let the caller read the images of one namespace alone.
+// member may let the caller read the images of one namespace alone; otherwise listImages says that -n has no effect.
 func (e *environment) requireMemberForNamespace(cmd *cobra.Command) error {
 	if e.namespace() != "" && !e.live && e.Member == "" {
 		return fmt.Errorf("%s --namespace has no effect without --live: add that, or leave it out", cmd.CommandPath())
 	}
+	e.fallbackNamespace = e.namespace()
 	return nil
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -10,8 +11,14 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
 )
@@ -142,4 +149,50 @@ func TestScopeOfCommandsToCopy(t *testing.T) {
 	assert.Empty(t, e.scope())
 	e.cluster, e.live, e.Member = "bergen", true, "the lab"
 	assert.Equal(t, []string{"--cluster", "bergen", "--live", "--member-context", "'the lab'"}, e.scope())
+}
+
+// TestNamespaceAsFallback: -n of top and preload counts where the caller may list no other namespace. Where
+// it has no effect, that is said once.
+func TestNamespaceAsFallback(t *testing.T) {
+	newImage := func(namespace string) client.Object {
+		return &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ubuntu"}}
+	}
+	const note = "--namespace farm has no effect: you may list the images of all namespaces here, which are shown.\n"
+	for name, test := range map[string]struct {
+		flag      string // -n of a command that uses it as a fallback
+		forbidden bool   // to list all namespaces
+		want      []string
+		wantNote  string
+	}{
+		"all may be listed":              {"farm", false, []string{"farm", "lab"}, note},
+		"one may be listed":              {"farm", true, []string{"farm"}, ""},
+		"without -n all may be listed":   {"", false, []string{"farm", "lab"}, ""},
+		"without -n that of the context": {"", true, []string{"farm"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(newImage("farm"), newImage("lab")).WithInterceptorFuncs(interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+					o := client.ListOptions{}
+					if o.ApplyOptions(options); test.forbidden && o.Namespace == "" {
+						return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("vmdiskimages").GroupResource(), "", nil)
+					}
+					return c.List(ctx, list, options...)
+				},
+			}).Build()
+			e, _, errOut := newTestEnvironment("")
+			e.Flags, e.live = connect.NewFlags(), true
+			e.Namespace = &test.flag
+			require.NoError(t, e.requireMemberForNamespace(&cobra.Command{Use: "top"}))
+			for range 2 {
+				images, err := e.listImages(t.Context(), &optional{cluster: &connect.Cluster{Client: c, Namespace: "farm"}})
+				require.NoError(t, err)
+				var got []string
+				for i := range images {
+					got = append(got, images[i].Namespace)
+				}
+				assert.Equal(t, test.want, got)
+			}
+			assert.Equal(t, test.wantNote, errOut.String())
+		})
+	}
 }

@@ -163,19 +163,13 @@ func (e *environment) gatherMember(ctx context.Context) (*connect.Cluster, why.M
 		m.Cluster = member.Context
 	}
 	o := &optional{cluster: member}
-	images, ledgers := &v1alpha1.VMDiskImageList{}, &v1alpha1.SyncLedgerList{}
-	if err := o.list(ctx, images); err != nil {
+	if m.Images, err = e.listImages(ctx, o); err != nil {
 		return nil, m, err
 	}
-	if len(o.unread) > 0 { // only those of one namespace may be read
-		if err := member.List(ctx, images, client.InNamespace(member.Namespace)); err != nil {
-			return nil, m, err
-		}
-	}
+	ledgers := &v1alpha1.SyncLedgerList{}
 	if err := o.list(ctx, ledgers); err != nil {
 		return nil, m, err
 	}
-	m.Images = images.Items
 	if len(ledgers.Items) > 0 {
 		m.Ledger = &ledgers.Items[0]
 		report := &v1alpha1.ClusterReport{}
@@ -190,6 +184,24 @@ func (e *environment) gatherMember(ctx context.Context) (*connect.Cluster, why.M
 		e.toldUnread = true
 	}
 	return member, m, nil
+}
+
+// listImages reads the images of all namespaces of a member, or of one where the caller may read no others.
+func (e *environment) listImages(ctx context.Context, o *optional) ([]v1alpha1.VMDiskImage, error) {
+	images := &v1alpha1.VMDiskImageList{}
+	if err := o.list(ctx, images); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(o.unread) > 0:
+		if err := o.cluster.List(ctx, images, client.InNamespace(o.cluster.Namespace)); err != nil {
+			return nil, err
+		}
+	case e.fallbackNamespace != "":
+		e.printNote("--namespace %s has no effect: you may list the images of all namespaces here, which are shown.", e.fallbackNamespace)
+		e.fallbackNamespace = "" // a watch does not say it again
+	}
+	return images.Items, nil
 }
 
 func (e *environment) whyMachine(ctx context.Context, name string) (answer, error) {

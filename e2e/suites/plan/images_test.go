@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -100,10 +101,10 @@ func deleteOwnPolicy(t *testing.T) {
 // had it, and returns the state's message.
 func awaitPlanItem(t *testing.T, img *v1alpha1.VMDiskImage, state v1alpha1.PlanItemState) string {
 	t.Helper()
-	var got *v1alpha1.PlanItemReport
+	var got v1alpha1.PlanItemReport
 	require.True(t, testenv.AwaitCondition(t, func() bool {
-		got = env.ReadReportedImage(t, img).Plan
-		return got != nil && got.State == state && got.Revision == img.Spec.Revision()
+		got = ptr.Deref(env.ReadReportedImage(t, img).Plan, v1alpha1.PlanItemReport{})
+		return got.State == state && got.Revision == img.Spec.Revision()
 	}), "planned image %s/%s is reported as %+v, want %s", img.Namespace, img.Name, &got, state)
 	return got.Message
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -56,7 +57,7 @@ func TestEndedPruneDoesNotBeginByOldPlan(t *testing.T) {
 		t.Helper()
 		report := &v1alpha1.ClusterReport{}
 		require.NoError(t, in.Get(t.Context(), mailbox, report))
-		return report.Root.PruneNonce
+		return ptr.Deref(report.Root, v1alpha1.ReportRoot{}).PruneNonce // absent before the agent's first report
 	}
 	former := readNonce() // an agent that an earlier test killed may have asked
 	shared.Hub.Kill()

@@ -79,12 +79,12 @@ func requestJoinToken(t *testing.T, name, value string) {
 // awaitJoinedReason waits until a member's condition Joined has a reason.
 func awaitJoinedReason(t *testing.T, name, reason string) *metav1.Condition {
 	t.Helper()
-	var c *metav1.Condition
+	var c metav1.Condition
 	awaitCondition(t, func() bool {
-		c = meta.FindStatusCondition(getMember(t, name).Status.Conditions, v1alpha1.ConditionJoined)
-		return c != nil && c.Reason == reason
+		c = ptr.Deref(meta.FindStatusCondition(getMember(t, name).Status.Conditions, v1alpha1.ConditionJoined), metav1.Condition{})
+		return c.Reason == reason
 	}, "Joined of %s: want %s, have %+v", name, reason, &c)
-	return c
+	return &c
 }
 
 func newKey(t *testing.T) registration.KeyPair {

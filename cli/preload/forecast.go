@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -105,11 +106,8 @@ func (i *Image) forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), fmt.Sprintf("there may be no room for it: image %s/%s waits for storage there: %s", waits.Namespace, waits.Name, waits.Message)
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
-			q := f.newQueued(img, effective, t.Member, i.knownBytes)
-			j := &joining{Turn: eta.Turn{Estimate: t.joinQueue(f.Now, q)}, expected: &e.Estimate, member: t.Member, source: q.Source}
-			if q.OpensAt != nil {
-				j.Opens = q.OpensAt.Time
-			}
+			q, opensAt := f.newQueued(img, effective, t, i.knownBytes)
+			j := &joining{Turn: eta.Turn{Estimate: t.joinQueue(f.Now, q), Opens: opensAt}, expected: &e.Estimate, member: t.Member, source: q.Source}
 			j.Pools = append(j.Pools, waves.findWave(t.Member).pool)
 			if members[at] != nil {
 				j.Pools = append(j.Pools, members[at])
@@ -138,9 +136,10 @@ func (t *Target) findWaitingForStorage(effective *override.Effective) *v1alpha1.
 	return nil
 }
 
-// newQueued returns the image as the cluster would queue it.
-func (f Fleet) newQueued(img *v1alpha1.FleetDiskImage, effective *override.Effective, m *v1alpha1.MemberCluster, knownBytes int64) v1alpha1.QueuedImport {
-	q := v1alpha1.QueuedImport{
+// newQueued returns the image as the cluster would queue it, and when the window opens that it waits for; zero
+// for none.
+func (f Fleet) newQueued(img *v1alpha1.FleetDiskImage, effective *override.Effective, t *Target, knownBytes int64) (q v1alpha1.QueuedImport, opensAt time.Time) {
+	q = v1alpha1.QueuedImport{
 		Namespace: img.Spec.TargetNamespace, Name: img.ImageNameForVersion(img.Spec.Version), Source: v1alpha1.SourceOther, AtMostBytes: effective.Spec.DiskSize.Value(),
 	}
 	if effective.Spec.URL == img.Spec.Template.URL {
@@ -149,10 +148,15 @@ func (f Fleet) newQueued(img *v1alpha1.FleetDiskImage, effective *override.Effec
 	if f.Budget != nil {
 		q.Source, q.Reason = f.Budget.SourceGroups().GroupOrOther(effective.Spec.SourceHost()), v1alpha1.ReasonWaitingForFleet
 	}
-	if w := m.Status.Window; w != nil && w.OpensAt != nil && w.OpensAt.After(f.Now) {
-		q.Reason, q.OpensAt = v1alpha1.ReasonWaitingForWindow, w.OpensAt
+	if w := t.Member.Status.Window; w != nil && w.OpensAt != nil && w.OpensAt.After(f.Now) {
+		q.Reason, opensAt = v1alpha1.ReasonWaitingForWindow, w.OpensAt.Time
+		if t.Activity != nil {
+			// As the activity's clock will show it: an idle cluster wrote its own long ago.
+			at := metav1.NewTime(opensAt.Add(t.Activity.ObservedAt.Sub(t.ObservedAt)))
+			q.OpensAt = &at
+		}
 	}
-	return q
+	return q, opensAt
 }
 
 // snapshot returns what the cluster imports and queues.

@@ -172,6 +172,12 @@ func TestForecast(t *testing.T) {
 		"the fleet's slots are those of one of the clusters": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			importForHours(&targets[0], 5, "a", "b")
 		}, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"oslo": 2, "turku": 0}}, wantMinutes: []int{312, 322}},
+		"idle for days before its window": {change: func(img *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			closeWindows(img, targets)
+			for i := range targets {
+				targets[i].Activity.ObservedAt = metav1.NewTime(now.Add(-48 * time.Hour))
+			}
+		}, wantMinutes: []int{370, 370}},
 		"others hold slots, long before the windows open": {
 			change: closeWindows, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"lab": 2}, HeldFor: 5 * time.Hour}, wantMinutes: []int{370, 370},
 		},

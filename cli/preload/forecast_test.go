@@ -169,6 +169,10 @@ func TestForecast(t *testing.T) {
 			importForHours(&targets[0], 5, "a", "b")
 			targets[0].Activity.Active[0].Source = "bucket"
 		}, fleet: preload.Fleet{Budget: withGroup(20, 1), Held: map[string]int32{"oslo": 2}, Running: map[string]map[string]int32{"oslo": {"bucket": 1, v1alpha1.SourceOther: 1}}}, wantReason: "NothingGranted"},
+		"an import here is of any group, and none is free": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
+			importForHours(&targets[0], 5, "a", "b")
+			targets[0].Activity.Active[0].Source, targets[0].Activity.Active[1].Source = "bucket", ""
+		}, fleet: preload.Fleet{Budget: withGroup(20, 1), Held: map[string]int32{"oslo": 2}, Running: map[string]map[string]int32{"oslo": {"bucket": 1}}}, wantReason: "NothingGranted"},
 		"the fleet's slots are those of one of the clusters": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			importForHours(&targets[0], 5, "a", "b")
 		}, fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 2}, Held: map[string]int32{"oslo": 2, "turku": 0}}, wantMinutes: []int{312, 322}},

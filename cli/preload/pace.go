@@ -103,15 +103,16 @@ func (f Fleet) countTaken(own map[string]*joining) (taken int) {
 // countTakenOf returns how many slots may be taken for a group of sources.
 func (f Fleet) countTakenOf(source string, own map[string]*joining) (taken int) {
 	for member, held := range f.Held {
-		running, ofOthers := f.Running[member][source], int32(0)
+		ofOthers := int32(0)
 		for group, n := range f.Running[member] {
 			if group != source {
 				ofOthers += n
 			}
 		}
 		may := int(held) - int(ofOthers)
-		// Of which group the slot is that it takes over is known where all are of one.
-		if j := own[member]; j != nil && j.source == source && (running == 0 || ofOthers == 0) {
+		// It may take over any of the member's slots, and one of another group leaves those of its own taken. Not
+		// each import is listed: that none of its group is says nothing.
+		if j := own[member]; j != nil && j.source == source && ofOthers == 0 {
 			may--
 		}
 		taken += max(0, may)

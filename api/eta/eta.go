@@ -59,7 +59,7 @@ func (u Unknown) Message() string {
 	case UnknownWaitsForPerson:
 		return "a person has to act first"
 	case UnknownNothingGranted:
-		return "the fleet-wide budget grants no slot now"
+		return "the fleet-wide budget grants no slot, now or when it would begin"
 	case UnknownNotListed:
 		return "it is behind the listed head of the queue"
 	case UnknownNotReported:

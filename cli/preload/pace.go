@@ -53,9 +53,9 @@ func (f Fleet) paceImports(joined []*joining) {
 	eta.PlayTurns(f.Now, slices.Concat(first, others))
 	for _, j := range joined {
 		*j.expected = *readapi.NewEstimate(j.Estimate)
-		if f.Budget != nil && j.Why == "" && !f.Budget.FallsAt.IsZero() && !j.Begin.Before(f.Budget.FallsAt) {
+		if f.Budget != nil && j.Why == "" && !f.Budget.LowerFrom.IsZero() && !j.Begin.Before(f.Budget.LowerFrom) {
 			*j.expected = readapi.Estimate{
-				Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.FallsAt.UTC().Format(time.RFC3339),
+				Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
 			}
 		}
 	}

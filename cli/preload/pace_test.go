@@ -64,7 +64,7 @@ func TestForecastOfImagesTogether(t *testing.T) {
 		"the slots are those of the second cluster": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			importForHours(&targets[1], 1, "a")
 		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{80, 70}, {90, 100}}},
-		"the fleet's window closes meanwhile": {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 1, FallsAt: now.Add(15 * time.Minute)}}, want: [][]int{{10, 20}, {-1, -1}}},
+		"the fleet's window closes meanwhile": {fleet: preload.Fleet{Budget: &policy.Budget{Concurrency: 1, LowerFrom: now.Add(15 * time.Minute)}}, want: [][]int{{10, 20}, {-1, -1}}},
 		"nothing is known of the one that holds them": {change: func(_ *v1alpha1.FleetDiskImage, targets []preload.Target) {
 			targets[1].Activity = nil
 		}, fleet: preload.Fleet{Budget: one, Held: map[string]int32{"turku": 1}}, want: [][]int{{-1, -1}, {-1, -1}}},
@@ -79,6 +79,20 @@ func TestForecastOfImagesTogether(t *testing.T) {
 			}
 			assert.Equal(t, tt.want, forecastAll(t, tt.fleet, images, targets))
 		})
+	}
+}
+
+// What begins once fleetConcurrency is lower has no time, however far ahead that is.
+func TestForecastBeyondTheBudget(t *testing.T) {
+	saturday := time.Date(2026, 3, 7, 0, 0, 0, 0, time.UTC)
+	p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": "20", "windows": `[{cron: "0 0 * * 6", duration: 24h, fleetConcurrency: 1}]`})
+	require.Empty(t, errs)
+	for opens, want := range map[time.Time][]int{saturday.Add(-6 * time.Hour): {5869, 5869}, saturday.Add(6 * time.Hour): {-1, -1}} {
+		targets := []preload.Target{newIdle("oslo"), newIdle("turku")}
+		for i := range targets {
+			targets[i].Member.Status.Window = &v1alpha1.MemberWindow{OpensAt: ptr.To(metav1.NewTime(opens))}
+		}
+		assert.Equal(t, [][]int{want}, forecastAll(t, preload.Fleet{Budget: p.Budget(now)}, []*v1alpha1.FleetDiskImage{newNamed("win-11")}, targets), opens)
 	}
 }
 

@@ -55,7 +55,11 @@ type Budget struct {
 	// zero for never. A FallsAt that no grant reaches may be missing.
 	FallsAt, RisesAt time.Time
 	// RisesTo is that higher Concurrency.
-	RisesTo       int32
+	RisesTo int32
+	// LowerFrom is from when a lower one than Concurrency may be in force, while the window is closed than
+	// RisesTo; zero for never. Unlike a FallsAt, none is missing. Least is the lowest one of all times.
+	LowerFrom     time.Time
+	Least         int32
 	Sources       []SourceBudget
 	GrantDuration time.Duration
 	// ExcessTolerance is how long counts what a member reports beyond what the hub knows.

@@ -13,6 +13,9 @@ import (
 // raises the budget.
 const maxBudgetEdges = 512
 
+// maxBudgetAhead bounds how far ahead a fall is looked for that no grant reaches.
+const maxBudgetAhead = 35 * 24 * time.Hour
+
 // parseWindows reads the windows of the whole fleet.
 func parseWindows(data map[string]string) (windows apipolicy.Windows, errs []apipolicy.KeyError) {
 	windows, err := apipolicy.ParseWindows(data[apipolicy.KeyWindows])
@@ -74,22 +77,32 @@ func (p *Policy) findBudget(now time.Time) *knownBudget {
 	plain := apipolicy.Numbers{FleetConcurrency: b.Concurrency}
 	inForce, edge := p.fleetWindows.At(now, plain)
 	until := earliest(edge, now.Add(maxGrantDuration))
-	b.Concurrency = inForce.FleetConcurrency
-	mayFall, mayRise := b.Concurrency > p.leastFleetConcurrency(), b.Concurrency < p.mostFleetConcurrency()
+	b.Concurrency, b.Least = inForce.FleetConcurrency, p.leastFleetConcurrency()
+	mayFall, mayRise := b.Concurrency > b.Least, b.Concurrency < p.mostFleetConcurrency()
 	edges := 0
 	for at, then := range p.fleetWindows.Changes(now, plain) {
 		// No grant is valid for longer than maxGrantDuration, and this is known for as long: a
-		// later fall is of no concern. Invariant: each earlier one is found.
-		mayFall = mayFall && at.Sub(now) <= 2*maxGrantDuration
-		if edges++; !mayFall && (!mayRise || edges > maxBudgetEdges) {
+		// later fall is not one of FallsAt. Invariant: each earlier one is found.
+		ahead := at.Sub(now)
+		isReached := ahead <= 2*maxGrantDuration
+		if edges++; mayFall && !isReached && (edges > maxBudgetEdges || ahead > maxBudgetAhead) {
+			b.LowerFrom, mayFall = at, false
+		}
+		if !mayFall && (!mayRise || edges > maxBudgetEdges) {
 			break
 		}
 		switch {
 		case then.FleetConcurrency < b.Concurrency && mayFall:
-			b.FallsAt, mayFall = at, false
+			b.LowerFrom, mayFall = at, false
+			if isReached {
+				b.FallsAt = at
+			}
 		case then.FleetConcurrency > b.Concurrency && mayRise:
 			b.RisesAt, b.RisesTo, mayRise = at, then.FleetConcurrency, false
 		}
+	}
+	if b.IsClosed() {
+		b.LowerFrom = p.findBudget(b.RisesAt).budget.LowerFrom
 	}
 	return &knownBudget{now, until, b}
 }

@@ -168,6 +168,43 @@ func TestBudgetHoldsUntilItFalls(t *testing.T) {
 	})
 }
 
+// From LowerFrom on, and not before, a lower budget may be in force: also further ahead than grants reach, and
+// while it is closed a lower one than it opens with.
+func TestBudgetIsNotLowerUntil(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plain, windows string
+		want           string
+		wantLeast      int32
+	}{
+		"never":                  {"10", "", "", 10},
+		"it only rises":          {"1", `[{cron: "0 22 * * *", duration: 8h, fleetConcurrency: 9}]`, "", 1},
+		"today":                  {"10", `[{cron: "0 22 * * *", duration: 8h, fleetConcurrency: 2}]`, "2026-06-01T22:00:00Z", 2},
+		"further than grants":    {"10", `[{cron: "0 0 * * 6", duration: 24h, fleetConcurrency: 2}]`, "2026-06-06T00:00:00Z", 2},
+		"in months":              {"10", `[{cron: "0 0 1 1 *", duration: 1h, fleetConcurrency: 2}]`, "2027-01-01T00:00:00Z", 2},
+		"after the next opening": {"0", `[{cron: "0 22 * * *", duration: 8h, fleetConcurrency: 9}]`, "2026-06-02T06:00:00Z", 0},
+		"it stays open":          {"0", `[{cron: "0 22 * * *", duration: 24h, fleetConcurrency: 9}]`, "2026-07-18T22:00:00Z", 0},
+		"behind too many others": {"1", `[{cron: "5-55/10 * * * *", duration: 5m, fleetConcurrency: 3}, {cron: "0 0 1 1 *", duration: 1h, fleetConcurrency: 0}]`, "2026-06-03T12:05:00Z", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := mustParse(t, data{"fleetConcurrency": tt.plain, "windows": tt.windows})
+			now := mustTime(t, "2026-06-01T12:02:00Z")
+			b, want := p.Budget(now), time.Time{}
+			if tt.want != "" {
+				want = mustTime(t, tt.want)
+			}
+			assert.True(t, want.Equal(b.LowerFrom), b.LowerFrom)
+			assert.Equal(t, tt.wantLeast, b.Least)
+			from, slots := now, b.Concurrency
+			if b.IsClosed() {
+				from, slots = b.RisesAt, b.RisesTo
+			}
+			for at := from; at.Before(want); at = at.Add(17 * time.Minute) {
+				require.GreaterOrEqual(t, p.Budget(at).Concurrency, slots, at)
+			}
+		})
+	}
+}
+
 // Members use their safe shares at all times.
 func TestSafeSharesFitTheLowestBudget(t *testing.T) {
 	members := []policy.Member{{Name: "a"}, {Name: "b"}}

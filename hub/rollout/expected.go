@@ -111,14 +111,20 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	if reason == string(eta.UnknownWaitsForPerson) {
 		return at, reason, false
 	}
-	unfinished, slots := int(e.counts.ToApply+e.counts.Progressing), e.fleetSlots(newImage.Source)
-	if slots <= 0 && len(left) < unfinished {
+	unfinished, fleet := int(e.counts.ToApply+e.counts.Progressing), e.fleetLimit(newImage.Source)
+	if fleet.slots <= 0 && len(left) < unfinished {
 		return at, string(eta.UnknownNothingGranted), false
 	}
 	byPace, isOverdue, hasPace := e.estimateByPace()
+	// The pace of an open fleet says nothing of when it is closed, or has fewer slots.
+	hasPace = hasPace && !e.Budget.IsClosed() && !fleet.isLower(byPace)
 	switch {
 	case len(left) > 0 && (!hasPace || 2*len(left) >= unfinished):
-		return e.simulateWaves(left, slots), "", false
+		last, isKnown := fleet.simulate(func(fleet fleetLimit) eta.Estimate { return e.simulateWaves(left, fleet) })
+		if !isKnown {
+			return at, string(eta.UnknownNothingGranted), false
+		}
+		return last.At, "", false
 	case hasPace:
 		return byPace, "", isOverdue
 	default:
@@ -126,18 +132,46 @@ func (e *evaluation) estimateCompletion() (at time.Time, reason string, isOverdu
 	}
 }
 
-// fleetSlots returns how many imports from a group the fleet-wide budget allows, while it is closed
-// once it opens.
-func (e *evaluation) fleetSlots(group string) int {
-	switch {
-	case e.Budget == nil:
-		return math.MaxInt
-	case e.Budget.IsClosed():
-		opened := *e.Budget
-		opened.Concurrency = max(1, opened.RisesTo)
-		return int(opened.Slots(group))
+// fleetLimit is how many imports from a group the fleet-wide budget allows: now, or while it is closed once
+// it opens, whatever a later window raises.
+type fleetLimit struct {
+	slots int
+	// lowerFrom is from when there may be fewer, at least the lowest number; zero for never.
+	lowerFrom time.Time
+	lowest    int
+}
+
+func (e *evaluation) fleetLimit(group string) fleetLimit {
+	if e.Budget == nil {
+		return fleetLimit{slots: math.MaxInt}
+	}
+	b := *e.Budget
+	if b.IsClosed() {
+		b.Concurrency = max(1, b.RisesTo)
+	}
+	lowest := b
+	lowest.Concurrency = b.Least
+	return fleetLimit{slots: int(b.Slots(group)), lowerFrom: b.LowerFrom, lowest: int(lowest.Slots(group))}
+}
+
+// isLower: at a time, there may be fewer slots.
+func (l fleetLimit) isLower(at time.Time) bool {
+	return !l.lowerFrom.IsZero() && !at.Before(l.lowerFrom)
+}
+
+// simulate plays imports. Where one begins once there may be fewer slots, all have the lowest number of them;
+// false where that is none.
+//
+// Invariant: each import begins within what the budget is then.
+func (l fleetLimit) simulate(play func(fleetLimit) (last eta.Estimate)) (last eta.Estimate, isKnown bool) {
+	switch last = play(l); {
+	case !l.isLower(last.Begin):
+		return last, true
+	case l.lowest <= 0:
+		return eta.Estimate{}, false
 	default:
-		return int(e.Budget.Slots(group))
+		l.slots = min(l.slots, l.lowest)
+		return play(l), true
 	}
 }
 
@@ -249,9 +283,9 @@ func (e *evaluation) newTurn(c *placedCluster, estimate eta.Estimate) eta.Turn {
 	return eta.Turn{Estimate: estimate, Opens: opens}
 }
 
-// simulateWaves returns when the last cluster is done: each wave starts when those before it have
-// been done for their minSuccessTime.
-func (e *evaluation) simulateWaves(left map[string]eta.Turn, slots int) (end time.Time) {
+// simulateWaves returns when the last cluster begins, and is done: each wave starts when those before it
+// have been done for their minSuccessTime.
+func (e *evaluation) simulateWaves(left map[string]eta.Turn, fleet fleetLimit) (last eta.Estimate) {
 	typical := e.findTypicalImport(left)
 	byWave := make([][]*placedCluster, len(e.waves))
 	for i := range e.placed {
@@ -259,16 +293,18 @@ func (e *evaluation) simulateWaves(left map[string]eta.Turn, slots int) (end tim
 		byWave[c.wave] = append(byWave[c.wave], c)
 	}
 	var startAt time.Time
-	end = e.Now
+	last.At = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		doneAt := e.simulateWave(byWave[i], w.concurrencyLimit(), slots, laterOf(e.Now, startAt), left, typical).At
+		ofWave := e.simulateWave(byWave[i], w.concurrencyLimit(), fleet, laterOf(e.Now, startAt), left, typical)
+		doneAt := ofWave.At
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
-		startAt, end = laterOf(startAt, doneAt.Add(w.minSuccessTime)), laterOf(end, doneAt)
+		startAt = laterOf(startAt, doneAt.Add(w.minSuccessTime))
+		last.Begin, last.At = laterOf(last.Begin, ofWave.Begin), laterOf(last.At, doneAt)
 	}
-	return end
+	return last
 }
 
 // typicalImport is the median of clusters from when their windows open: until they are done, expected,
@@ -300,10 +336,10 @@ func (e *evaluation) newTypicalTurn(c *placedCluster, typical typicalImport) eta
 	return eta.Turn{Opens: c.nextOpening(), Estimate: eta.Estimate{Begin: at.Add(-typical.takes), At: at, Low: from.Add(typical.low), High: from.Add(typical.high)}}
 }
 
-// simulateWave returns when the last cluster of a wave is done; zero where all are. maxConcurrency of them
-// run at a time, at most as many as the fleet has slots.
-func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, startAt time.Time, left map[string]eta.Turn, typical typicalImport) (last eta.Estimate) {
-	wave, fleet := eta.NewPool(limit, startAt), eta.NewPool(max(1, slots), e.Now)
+// simulateWave returns when the last cluster of a wave begins, and is done; zero where all are. maxConcurrency
+// of them run at a time, at most as many as the fleet has slots.
+func (e *evaluation) simulateWave(clusters []*placedCluster, limit int, fleet fleetLimit, startAt time.Time, left map[string]eta.Turn, typical typicalImport) (last eta.Estimate) {
+	wave, slots := eta.NewPool(limit, startAt), eta.NewPool(max(1, fleet.slots), e.Now)
 	var all, running, waiting []*eta.Turn
 	for _, c := range clusters {
 		turn, known := left[c.Name]
@@ -315,13 +351,13 @@ func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, s
 		case !isStarted && c.state != v1alpha1.ClusterToApply:
 			continue
 		case !isStarted, turn.Opens.After(e.Now): // what waits for a window holds up none whose window is open
-			turn.Pools = []*eta.Pool{wave, fleet}
+			turn.Pools = []*eta.Pool{wave, slots}
 			waiting = append(waiting, &turn)
-		case known: // which includes the wait for a slot
-			fleet.HoldSlot(&turn.Estimate)
+		case known && !fleet.isLower(turn.Begin): // which includes the wait for a slot
+			slots.HoldSlot(&turn.Estimate)
 			running = append(running, &turn)
 		default:
-			turn.Pools = []*eta.Pool{fleet}
+			turn.Pools = []*eta.Pool{slots}
 			running = append(running, &turn)
 		}
 		all = append(all, &turn)
@@ -332,7 +368,8 @@ func (e *evaluation) simulateWave(clusters []*placedCluster, limit, slots int, s
 	}
 	eta.PlayTurns(e.Now, waiting)
 	for _, t := range all {
-		last.At, last.Low, last.High = laterOf(last.At, t.At), laterOf(last.Low, t.Low), laterOf(last.High, t.High)
+		last.Begin, last.At = laterOf(last.Begin, t.Begin), laterOf(last.At, t.At)
+		last.Low, last.High = laterOf(last.Low, t.Low), laterOf(last.High, t.High)
 	}
 	return last
 }

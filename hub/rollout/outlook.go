@@ -107,17 +107,23 @@ func (e *evaluation) estimateWave(index int, w *wave, image v1alpha1.QueuedImpor
 			why = estimate.Why
 		}
 	}
-	slots := e.fleetSlots(image.Source)
+	fleet := e.fleetLimit(image.Source)
 	switch {
 	case len(starting) == 0:
 		return 0, 0, 0, ""
 	case why == eta.UnknownWaitsForPerson:
 		return 0, 0, 0, why
-	case slots <= 0:
+	case fleet.slots <= 0:
 		return 0, 0, 0, eta.UnknownNothingGranted
 	case len(left) == 0:
 		return 0, 0, 0, why
 	}
-	last := e.simulateWave(starting, w.concurrencyLimit(), slots, e.Now, left, e.findTypicalImport(left))
+	typical := e.findTypicalImport(left)
+	last, isKnown := fleet.simulate(func(fleet fleetLimit) eta.Estimate {
+		return e.simulateWave(starting, w.concurrencyLimit(), fleet, e.Now, left, typical)
+	})
+	if !isKnown {
+		return 0, 0, 0, eta.UnknownNothingGranted
+	}
 	return last.At.Sub(e.Now), last.Low.Sub(e.Now), last.High.Sub(e.Now), ""
 }

@@ -3,6 +3,7 @@ package rollout_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -320,6 +321,98 @@ func TestExpectedWhenTheFleetOpens(t *testing.T) {
 	}
 	reach, _ = rollout.EstimateReach(v, "eu", 3600*perSecond)
 	assert.Equal(t, eta.UnknownNothingGranted, reach.Why)
+}
+
+// A budget that a later window raises is not counted. Once it may be lower, its lowest number is, or no time
+// is given where that is 0.
+func TestExpectedWithinTheLowerBudget(t *testing.T) {
+	opens := now.Add(8 * time.Hour)
+	window := func(hours, concurrency int) string {
+		return fmt.Sprintf(`[{cron: "0 %d * * *", duration: %dh, fleetConcurrency: %d}]`, opens.Hour(), hours, concurrency)
+	}
+	eight, forty := strings.Repeat(".", 8), strings.Repeat(".", 40)
+	nextWeek := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		plain, windows, clusters string
+		opens                    time.Time // of their own windows
+		wantRounds               int       // 0: unknown
+	}{
+		"it rises as they open":           {"1", window(8, 4), eight, opens, 8},
+		"it falls as they open":           {"4", window(8, 2), eight, opens, 4},
+		"it closes as they open":          {"4", window(8, 0), eight, opens, 0},
+		"it falls after the last begins":  {"4", window(8, 2), eight, now, 2},
+		"it falls before the last begins": {"4", window(8, 2), forty, now, 20},
+		"it opens for all":                {"0", window(3, 4), eight, opens, 2},
+		"it opens for some":               {"0", window(1, 4), eight, opens, 0},
+		"it falls in a week":              {"4", `[{cron: "0 0 8 3 *", duration: 24h, fleetConcurrency: 2}]`, eight, nextWeek, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, errs := policy.ParsePolicy(map[string]string{"fleetConcurrency": tt.plain, "windows": tt.windows})
+			require.Empty(t, errs)
+			v := idleBehindWindows(newUbuntu(), "canary=S eu="+tt.clusters, tt.opens)
+			v.Image.Spec.Rollout.Waves[1].RequireApproval, v.Budget = true, p.Budget(v.Now)
+			reach, _ := rollout.EstimateReach(v, "eu", 0)
+			v.Image.Spec.Rollout.Waves[1].RequireApproval = false
+			d := decideAndCheck(t, v)
+			if tt.wantRounds == 0 {
+				assert.Equal(t, eta.UnknownNothingGranted, reach.Why)
+				assert.Nil(t, d.Status.ExpectedAt)
+				assert.Equal(t, string(eta.UnknownNothingGranted), d.Status.ExpectedReason)
+				return
+			}
+			require.Empty(t, reach.Why)
+			imported := time.Duration(reach.EachBytes/perSecond) * time.Second
+			want := now.Add(reach.Takes)
+			assert.InDelta(t, (time.Duration(tt.wantRounds) * imported).Minutes(), want.Sub(tt.opens).Minutes(), 1)
+			if tt.opens.After(now) { // else all have started
+				require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+				assert.InDelta(t, 0, d.Status.ExpectedAt.Sub(want).Minutes(), 2)
+			}
+		})
+	}
+}
+
+// What clusters have queued until the budget is lower begins within the lower one.
+func TestQueuedImportsBeginWithinTheLowerBudget(t *testing.T) {
+	v := newView(newUbuntu(), "canary=PPP")
+	for i := range v.Clusters {
+		a := withImport(0)
+		a.Active[0].Name, a.Active[0].BytesTotal, a.Active[0].BytesDone = "fedora-1.0.0", 9*3600*perSecond, 1
+		v = withActivity(v, v.Clusters[i].Name, a)
+	}
+	imported := time.Duration(v.Image.Spec.Template.DiskSize.Value()/perSecond) * time.Second
+	expect := func(lowerFrom time.Duration) time.Time {
+		v.Budget = &policy.Budget{Concurrency: 4, LowerFrom: now.Add(lowerFrom), Least: 1}
+		d := decideAndCheck(t, v)
+		require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+		return d.Status.ExpectedAt.Time
+	}
+	begun := expect(10 * time.Hour)
+	assert.Greater(t, begun.Sub(now), 9*time.Hour)
+	assert.InDelta(t, (2 * imported).Minutes(), expect(8*time.Hour).Sub(begun).Minutes(), 1, "one after the other")
+}
+
+// The pace until now says nothing of what a window lets later.
+func TestNoPaceBeyondTheBudget(t *testing.T) {
+	for name, tt := range map[string]struct {
+		budget   *policy.Budget
+		wantTime bool
+	}{
+		"of one number":     {&policy.Budget{Concurrency: 4}, true},
+		"lower after it":    {&policy.Budget{Concurrency: 4, LowerFrom: now.Add(time.Hour)}, true},
+		"lower before it":   {&policy.Budget{Concurrency: 4, LowerFrom: now.Add(10 * time.Minute)}, false},
+		"closed, and opens": {&policy.Budget{RisesAt: now.Add(time.Hour), RisesTo: 4}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(newUbuntu(), "canary=SP")
+			v.Image.Status.Versions = []v1alpha1.VersionStatus{{Version: "1.0.0", Namespace: "images", Image: "ubuntu-1.0.0", Revision: revision, Since: *toStoredTime(now.Add(-30 * time.Minute))}}
+			v.Image.Status.Clusters.Succeeded, v.Image.Status.LastSuccessAt = 1, toStoredTime(now)
+			v.Budget = tt.budget
+			d := decideAndCheck(t, v)
+			assert.Equal(t, tt.wantTime, d.Status.ExpectedAt != nil, d.Status.ExpectedAt)
+			assert.Equal(t, !tt.wantTime, d.Status.ExpectedReason == string(eta.UnknownNotReported), d.Status.ExpectedReason)
+		})
+	}
 }
 
 // What an approval starts while the budget of the fleet is closed is estimated from its opening on.

@@ -71,19 +71,19 @@ func PreserveForeignItems(desired, live *unstructured.Unstructured, vm *v1alpha1
 }
 
 // preserveReplacedDisks keeps the claims that KubeVirt put in the place of DataVolumes, and the record of
-// those that it migrated to. A volume whose disk the overlay names is migrated by the overlay, there and back.
+// those that it migrated to. An overlay that names the machine's own disk, maybe all along, does not say that it
+// is to return: the guest has written to the other. One that names a third disk does.
 func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
 	desiredItems, _, _ := unstructured.NestedSlice(desired.Object, volumesPath...)
 	liveItems, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
 	for i, item := range desiredItems {
 		volume, _ := item.(map[string]any)
 		dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
-		name := itemName(item)
-		claim, isMigration := ReplacingClaim(live, name, dataVolume)
-		if dataVolume == "" || claim == "" || (isMigration && (dataVolume != diskName(vm, name) || OverlayDisk(vm, name) != "")) {
-			continue
+		name, wanted := itemName(item), volumeClaim(volume)
+		claim, isMigration := ReplacingClaim(live, name, wanted)
+		if claim != "" && (wanted == diskName(vm, name) || (dataVolume != "" && !isMigration)) {
+			desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
 		}
-		desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
 
@@ -106,8 +106,7 @@ func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualM
 }
 
 // migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
-// machine's disks. A recorded one stays when spec.disks no longer has the disk, and one by the
-// overlay when that no longer names the volume: the guest has written to it.
+// machine's disks, also by the overlay. A recorded one stays when spec.disks no longer has the disk.
 func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (records []string) {
 	recorded := recordedMigrations(live)
 	volumes, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
@@ -183,7 +182,7 @@ func indexOfItem(list []any, name string) int {
 // snapshot or since a person has it migrate the volume; empty for none. dataVolume is the disk.
 //
 // Invariant: a volume that was migrated stays so, whether spec.updateVolumesStrategy is changed afterwards
-// or not: the guest writes to no other. Only a volume that names the DataVolume again returns to it. So a
+// or not: the guest writes to no other. It returns where the live volume names the DataVolume again. So a
 // migration is recorded before anything else is done, whatever is held back: see UnrecordedMigrations.
 func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) (claim string, isMigration bool) {
 	source := findVolume(live.Object, volume)

@@ -28,70 +28,147 @@ func TestVolumeOfOverlayFollowsIt(t *testing.T) {
 	assert.Equal(t, "fast", w.volumeSource("data"))
 }
 
-// TestDiskFollowsOverlayThereAndBack: an overlay migrates the machine's own disks, too, and returns them. One
-// that no longer names the disk leaves it where the guest has written.
-func TestDiskFollowsOverlayThereAndBack(t *testing.T) {
-	const toFast, toFastClaim, toOwn, none = "fast", "claim fast", "own", ""
-	for _, tt := range []struct {
-		overlays []string // with ! at its end, one has no strategy
-		want     []string
-	}{
-		{[]string{toFast, toFast + "!", toOwn + "!", toOwn, none}, []string{"fast", "fast", "own", "own", "own"}},
-		{[]string{toFast, toOwn, toOwn + "!", none}, []string{"fast", "own", "own", "own"}},
-		{[]string{toFast, toOwn + "!", toFast}, []string{"fast", "own", "fast"}},
-		{[]string{toFastClaim, toOwn, none}, []string{"fast", "own", "own"}},
-		{[]string{toFast, none, none}, []string{"fast", "fast", "fast"}},
-		{[]string{toFast, toFast + "!", none, toOwn, none}, []string{"fast", "fast", "fast", "own", "own"}},
+// TestDiskThatOverlayAndKubeVirtName: an overlay that names another disk than the machine's own is followed. One
+// that names the own disk, or none, leaves a disk that was migrated: it may have said so all along, and
+// the guest starts with a disk of before. Only the KubeVirt VirtualMachine returns it.
+func TestDiskThatOverlayAndKubeVirtName(t *testing.T) {
+	for _, tt := range []struct{ events, want string }{
+		// The overlay names the own disk, or none, and KubeVirt migrates.
+		{"kubevirt fast", "fast"},
+		{"overlay own, stop, start, kubevirt fast", "fast"},
+		{"overlay own claim, stop, start, kubevirt fast", "fast"},
+		{"overlay own, stop, start, kubevirt fast, strategy removed", "fast"},
+		{"overlay own, stop, start, kubevirt fast, strategy removed, own deleted, upgrade", "fast"},
+		{"overlay own, stop, start, kubevirt fast, strategy removed, own deleted, upgrade, stop", "fast"},
+		{"overlay own, stop, start, kubevirt fast, strategy removed, version, stop, start", "fast"},
+		{"overlay own claim, stop, start, kubevirt fast, strategy removed, version, stop, start", "fast"},
+		{"overlay own, stop, kubevirt fast, start", "fast"},
+		{"overlay own, stop, start, kubevirt fast, kubevirt own, stop", "own"},
+		// The overlay is changed to the own disk: whether before or after, nobody can tell.
+		{"kubevirt fast, overlay own, stop", "fast"},
+		{"agent away, overlay own, kubevirt fast, agent back, stop", "fast"},
+		// The overlay names another disk.
+		{"overlay fast", "own"}, // the machine runs
+		{"overlay fast, stop", "fast"},
+		{"overlay fast, stop, overlay other", "other"},
+		{"overlay fast claim, stop, overlay other", "other"},
+		{"kubevirt fast, overlay other, stop", "other"},
+		{"overlay fast, stop, start, kubevirt own", "fast"},
+		// The overlay has migrated, and names the own disk, or none.
+		{"overlay fast, stop, overlay none", "fast"},
+		{"overlay fast, stop, overlay own", "fast"},
+		{"overlay fast, stop, start, overlay own, own deleted, stop, start", "fast"},
+		{"overlay fast claim, stop, start, overlay none, stop, start", "fast"},
+		{"overlay fast, stop, overlay fast without strategy, overlay own without strategy, overlay none", "fast"},
+		// So a disk is returned that the overlay has migrated.
+		{"overlay fast, stop, start, overlay none, kubevirt own", "own"},
+		{"overlay fast, stop, start, overlay none, kubevirt own, stop, start", "own"},
+		{"overlay fast, stop, start, overlay own, kubevirt own, stop, start", "own"},
+		{"overlay fast, stop, start, overlay own, stop, start, kubevirt own, strategy removed, version, stop", "own"},
+		{"overlay fast, stop, overlay none, kubevirt own", "own"},
 	} {
 		for _, volume := range []string{"root", "scratch"} {
-			t.Run(fmt.Sprintf("%s: %q", volume, tt.overlays), func(t *testing.T) {
-				w := newRunningDisksWorld(t)
-				own := kubevirt.RootDiskName(w.VM)
+			t.Run(volume+": "+tt.events, func(t *testing.T) {
+				w := &overlayWorld{world: newRunningDisksWorld(t), volume: volume, own: "vm-root"}
 				if volume != "root" {
-					own = kubevirt.DataDiskName(w.VM, volume)
+					w.own = kubevirt.DataDiskName(w.VM, volume)
 				}
-				w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Always"})
-				for i, step := range tt.overlays {
-					w.VM.Spec.Overlay = overlayOf(volume, own, step)
-					for range 3 {
-						w.reconcile()
-					}
-					require.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to apply")
-					want, record := own, ""
-					if tt.want[i] == "fast" {
-						want, record = "fast", volume+"=fast"
-					}
-					require.Equal(t, want, w.volumeSource(volume), "after %q", step)
-					require.Equal(t, record, w.KubeVirtVM.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], "after %q", step)
-					message := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
-					require.Equal(t, record != "", strings.Contains(message, "KubeVirt migrates volumes"), message)
-					if record != "" {
-						place := "of spec.overlay name"
-						if step == none {
-							place = "of the KubeVirt VirtualMachine name"
-						}
-						require.Contains(t, message, place)
-					}
+				for event := range strings.SplitSeq(tt.events, ", ") {
+					w.do(event)
 				}
+				want := strings.ReplaceAll(tt.want, "own", w.own)
+				require.Equal(t, want, w.volumeSource(volume))
+				require.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing is left to apply")
+				assert.Equal(t, want != w.own, strings.Contains(w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "is PersistentVolumeClaim "+want+", which is kept"))
 			})
 		}
 	}
 }
 
-// overlayOf returns the overlay of a step of TestDiskFollowsOverlayThereAndBack.
-func overlayOf(volume, own, step string) *runtime.RawExtension {
-	source := map[string]string{
-		"fast": `"dataVolume":{"name":"fast"}`, "claim fast": `"dataVolume":null,"persistentVolumeClaim":{"claimName":"fast"}`,
-		"own": fmt.Sprintf(`"dataVolume":{"name":%q}`, own),
+// overlayWorld has the events of TestDiskThatOverlayAndKubeVirtName.
+type overlayWorld struct {
+	*world
+	volume, own string
+	agentIsAway bool
+}
+
+func (w *overlayWorld) do(event string) {
+	switch what, disk, _ := strings.Cut(event, " "); what {
+	case "overlay":
+		w.VM.Spec.Overlay = overlayOf(w.volume, w.own, disk)
+	case "kubevirt":
+		w.migrateVolume(w.volume, strings.ReplaceAll(disk, "own", w.own))
+	case "strategy": // removed
+		unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+	case "own": // deleted
+		if w.volume == "root" {
+			w.DataVolume, w.Claim = nil, nil
+		} else {
+			w.removeDataVolume(w.volume)
+		}
+	case "agent":
+		w.agentIsAway = disk == "away"
+	case "upgrade":
+		w.setAnnotation(v1alpha1.AnnotationAppliedDigest, "of the former agent")
+	case "version":
+		w.VM.Spec.Version += "1"
+	case "stop":
+		w.setKubeVirtStatus("Stopped", map[string]any{"runStrategy": "Always"})
+	case "start":
+		w.setKubeVirtStatus("Running", map[string]any{"created": true, "ready": true, "runStrategy": "Always"})
+	default:
+		require.Fail(w.t, "unknown event", event)
 	}
-	strategy := `"updateVolumesStrategy":"Migration",`
-	if last := len(step) - 1; last > 0 && step[last] == '!' {
-		step, strategy = step[:last], ""
+	for range 3 {
+		if !w.agentIsAway {
+			require.Empty(w.t, w.reconcile().CreateDisks, "the guest would lose its disk")
+		}
 	}
-	if step == "" {
+}
+
+// overlayOf returns the overlay that names a disk for a volume; with updateVolumesStrategy Migration, where disk
+// does not end in "without strategy".
+func overlayOf(volume, own, disk string) *runtime.RawExtension {
+	if disk == "none" {
 		return nil
 	}
-	return &runtime.RawExtension{Raw: []byte(fmt.Sprintf(`{%s"template":{"spec":{"volumes":[{"name":%q,%s}]}}}`, strategy, volume, source[step]))}
+	strategy := `"updateVolumesStrategy":"Migration",`
+	disk, isWithout := strings.CutSuffix(disk, " without strategy")
+	if isWithout {
+		strategy = ""
+	}
+	disk, isClaim := strings.CutSuffix(strings.ReplaceAll(disk, "own", own), " claim")
+	source := fmt.Sprintf(`"dataVolume":{"name":%q}`, disk)
+	if isClaim {
+		source = fmt.Sprintf(`"dataVolume":null,"persistentVolumeClaim":{"claimName":%q}`, disk)
+	}
+	return &runtime.RawExtension{Raw: fmt.Appendf(nil, `{%s"template":{"spec":{"volumes":[{"name":%q,%s}]}}}`, strategy, volume, source)}
+}
+
+// TestAdviceReturnsDiskWithItsData: KubeVirt copies while the machine runs, and the overlay must not undo that.
+func TestAdviceReturnsDiskWithItsData(t *testing.T) {
+	const advice = "have volume root of the KubeVirt VirtualMachine name DataVolume vm-root again with spec.updateVolumesStrategy Migration while the machine runs; while it is stopped KubeVirt copies nothing, and the guest would start with the data of before)"
+	for overlay, want := range map[string]string{
+		"none": "(to return, " + advice, "own": "(to return, " + advice, "own claim": "(to return, " + advice,
+		"fast": "(to return, remove volume root from spec.overlay, then " + advice, "fast claim": "(to return, remove volume root from spec.overlay, then " + advice,
+	} {
+		t.Run(overlay, func(t *testing.T) {
+			w := &overlayWorld{world: newRunningDisksWorld(t), volume: "root", own: "vm-root"}
+			for _, event := range []string{"overlay " + overlay, "stop", "start", "kubevirt fast"} {
+				w.do(event)
+			}
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), want)
+			if strings.Contains(want, "remove volume") {
+				w.do("overlay none")
+				assert.True(t, w.hasCondition(v1alpha1.ConditionRestartRequired))
+			}
+			w.do("kubevirt own")
+			assert.Equal(t, "vm-root", w.volumeSource("root"), "KubeVirt copies to it")
+			w.do("stop")
+			assert.Equal(t, "vm-root", w.volumeSource("root"))
+			assert.NotContains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "migrates volumes")
+		})
+	}
 }
 
 // TestOverlayOfOtherFieldsKeepsMigratedVolume: it names no disk, so it returns none.

@@ -309,12 +309,12 @@ func (d *decider) unappliedChanges() (sentences []string) {
 	for _, disk := range d.wantedDisks() {
 		switch claim, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, disk.volumeName(), disk.objectName); {
 		case isMigration:
-			place, strategy := "the KubeVirt VirtualMachine", "spec.updateVolumesStrategy"
-			if kubevirt.OverlayDisk(d.VM, disk.volumeName()) != "" { // it would overrule the other
-				place, strategy = "spec.overlay", "updateVolumesStrategy"
+			first := ""
+			if overlaid := kubevirt.OverlayDisk(d.VM, disk.volumeName()); overlaid != "" && overlaid != disk.objectName { // it would be applied again
+				first = fmt.Sprintf("remove volume %s from spec.overlay, then ", disk.volumeName())
 			}
-			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, have volume %s of %s name DataVolume %s again with %s Migration)",
-				disk.title, claim, disk.volumeName(), place, disk.objectName, strategy))
+			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, %shave volume %s of the KubeVirt VirtualMachine name DataVolume %s again with spec.updateVolumesStrategy Migration while the machine runs; while it is stopped KubeVirt copies nothing, and the guest would start with the data of before)",
+				disk.title, claim, first, disk.volumeName(), disk.objectName))
 		case claim != "":
 			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
 				disk.title, claim, disk.objectName))

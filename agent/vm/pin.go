@@ -65,10 +65,12 @@ func (d *diskDecider) pinImage() {
 	d.changePin(next)
 }
 
-// pinFromDisk pins what the existing disk was cloned from.
+// pinFromDisk pins what the existing disk was cloned from. An unfinished DataVolume beside a disk elsewhere says
+// nothing: it is not what that disk was copied from.
 func (d *diskDecider) pinFromDisk() {
 	p := d.pinned
 	switch {
+	case d.hasDisk() && !d.isComplete() && (p == nil || d.hasOtherSource(p)):
 	case p == nil || d.hasOtherSource(p):
 		if recovered := d.recoverPin(); recovered != nil {
 			d.pinned, d.decision.StoreStatusFirst = recovered, true

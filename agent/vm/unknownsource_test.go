@@ -28,6 +28,7 @@ func TestRootDiskOfUnknownSource(t *testing.T) {
 	}{
 		"elsewhere, the image says one":           {"arm64", migrateRootAndDeleteFormer, "fast", "arm64", "the root disk is PersistentVolumeClaim fast"},
 		"elsewhere, neither says one":             {"", migrateRootAndDeleteFormer, "fast", "amd64", "the root disk is PersistentVolumeClaim fast"},
+		"elsewhere, beside an unfinished clone":   {"arm64", migrateRootAndCloneFormer, "fast", "arm64", "the root disk is PersistentVolumeClaim fast"},
 		"a revision that the image no longer has": {"arm64", setForeignSource, "vm-root", "arm64", "DataVolume vm-root has 1Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,6 +66,13 @@ func migrateRootAndDeleteFormer(w *world) {
 	w.migrateVolume("root", "fast")
 	w.reconcile()
 	w.DataVolume, w.Claim = nil, nil
+}
+
+// migrateRootAndCloneFormer leaves a clone that was requested since: it is not what the root disk was copied from.
+func migrateRootAndCloneFormer(w *world) {
+	w.migrateVolume("root", "fast")
+	w.reconcile()
+	w.DataVolume.Status.Phase, w.Claim = cdiv1.CloneInProgress, nil
 }
 
 func setForeignSource(w *world) {
@@ -150,5 +158,19 @@ func TestPinThatWasNeverAcquiredIsReadLive(t *testing.T) {
 		if deleting {
 			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionImageAcquired), "whose source is unknown")
 		}
+	}
+}
+
+// TestUnfinishedCloneDoesNotChangePin: the root disk elsewhere is of what is pinned.
+func TestUnfinishedCloneDoesNotChangePin(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+	migrateRootAndCloneFormer(w)
+	before := w.VM.Status.Pinned.DeepCopy()
+	w.Image = goldenImage(2)
+	w.DataVolume.Annotations[v1alpha1.AnnotationClonedFrom] = kubevirt.ClonedFromValue(pinServedBy(w.Image, true))
+	w.refreshPinned()
+	for range 3 {
+		w.reconcile()
+		assert.Equal(t, before, w.VM.Status.Pinned)
 	}
 }

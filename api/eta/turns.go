@@ -3,6 +3,8 @@ package eta
 import (
 	"slices"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
 )
 
 // Pool is a number of slots that imports take in turn, such as those of the fleet-wide budget, or
@@ -80,7 +82,7 @@ type Turn struct {
 //
 // Invariants: no estimate gets earlier, and with more slots none is later.
 func PlayTurns(now time.Time, turns []*Turn) {
-	opens := func(t *Turn) time.Time { return laterOf(now, t.Opens) }
+	opens := func(t *Turn) time.Time { return storedtime.LaterOf(now, t.Opens) }
 	ordered := slices.Clone(turns)
 	slices.SortStableFunc(ordered, func(a, b *Turn) int { return opens(a).Compare(opens(b)) })
 	for _, t := range ordered {
@@ -104,7 +106,7 @@ func (t *Turn) play(now time.Time) {
 			own = time.Duration(float64(takes) / float64(all) * float64(at.Sub(now)))
 		}
 		for _, p := range t.Pools {
-			*at = laterOf(*at, p.freeAt(field).Add(own))
+			*at = storedtime.LaterOf(*at, p.freeAt(field).Add(own))
 		}
 		for _, p := range t.Pools {
 			p.takeSlot(field, *at)
@@ -116,13 +118,8 @@ func (t *Turn) play(now time.Time) {
 }
 
 // Takes returns how long the import takes once it has its slot, or still takes.
-func (e *Estimate) Takes(now time.Time) time.Duration { return e.At.Sub(laterOf(now, e.Begin)) }
+func (e *Estimate) Takes(now time.Time) time.Duration {
+	return e.At.Sub(storedtime.LaterOf(now, e.Begin))
+}
 
 func (e *Estimate) times() [3]*time.Time { return [3]*time.Time{&e.At, &e.Low, &e.High} }
-
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}

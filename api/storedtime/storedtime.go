@@ -28,6 +28,14 @@ func LaterTime(a, b *metav1.Time) *metav1.Time {
 	return a
 }
 
+// LaterOf returns the later of two times.
+func LaterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // IsOlder orders objects by creation, and by name where that was in the same second. Nothing is
 // older than itself.
 func IsOlder(a, b metav1.Object) bool {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -241,19 +242,12 @@ func (a *account) recordGrant(g Grant, ends time.Time) {
 		slices.SortStableFunc(a.grants, func(a, b trackedGrant) int { return cmp.Compare(boolToOrder(a.claimed), boolToOrder(b.claimed)) })
 		first, second = a.grants[0], a.grants[1]
 	}
-	one := trackedGrant{Grant: second.Grant, expiresAt: laterOf(first.expiresAt, second.expiresAt), allSources: first.allSources || second.allSources}
+	one := trackedGrant{Grant: second.Grant, expiresAt: storedtime.LaterOf(first.expiresAt, second.expiresAt), allSources: first.allSources || second.allSources}
 	one.Share = first.Share.Max(second.Share)
 	if first.Nonce != second.Nonce {
 		one.Nonce = ""
 	}
 	a.grants = append([]trackedGrant{one}, a.grants[2:]...)
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // maxPossible is the maximum of all grants that may be valid, and for how long. The next

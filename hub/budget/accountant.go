@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
 )
 
 // StoredGrant is a grant as it is stored on the hub.
@@ -101,7 +103,7 @@ func (a *account) learnGrant(s StoredGrant, now time.Time) {
 
 func (a *account) trackLearned(g trackedGrant) {
 	a.grants = append(a.grants, g)
-	a.learnedUntil = laterOf(a.learnedUntil, g.expiresAt)
+	a.learnedUntil = storedtime.LaterOf(a.learnedUntil, g.expiresAt)
 }
 
 // withClockMargin allows for clocks of different speed.

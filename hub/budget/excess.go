@@ -1,6 +1,10 @@
 package budget
 
-import "time"
+import (
+	"time"
+
+	"github.com/pelotech/ot-fleet/api/storedtime"
+)
 
 // excessForgetDelay is how long the record of a member is kept that has left.
 const excessForgetDelay = 24 * time.Hour
@@ -67,7 +71,7 @@ func (b *Accountant) assess(a *account, groups []Group, now time.Time) (h Share,
 		ends = earlierOf(ends, claimedUntil)
 	}
 	if known.Slots == 0 || !until.IsZero() {
-		until = laterOf(until, ends)
+		until = storedtime.LaterOf(until, ends)
 	}
 	return known.Max(claimed), until, excess
 }
@@ -80,7 +84,7 @@ func (b *Accountant) excessEnd(member string) time.Time {
 	if !ok {
 		return distantFuture
 	}
-	return laterOf(record.endsAt, b.restoredUntil)
+	return storedtime.LaterOf(record.endsAt, b.restoredUntil)
 }
 
 var distantFuture = time.Unix(1<<40, 0)
@@ -231,6 +235,6 @@ func (b *Accountant) LearnExcess(e Excess, now time.Time) {
 // LearnRestore adds for how long all claims count after a restore.
 func (b *Accountant) LearnRestore(remaining time.Duration, now time.Time) {
 	if remaining > 0 {
-		b.restoredUntil = laterOf(b.restoredUntil, now.Add(remaining))
+		b.restoredUntil = storedtime.LaterOf(b.restoredUntil, now.Add(remaining))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -71,7 +72,7 @@ func (a *account) unknownSlots(restored bool) (slots int32, until time.Time) {
 	}
 	until = a.learnedUntil
 	if restored || until.IsZero() {
-		until = laterOf(until, a.trackedSince.Add(maxGrantDuration))
+		until = storedtime.LaterOf(until, a.trackedSince.Add(maxGrantDuration))
 	}
 	return f.PlannedPolicy.Concurrency, until
 }
@@ -91,7 +92,7 @@ func (t *tally) countUntil(end time.Time) (counts bool) {
 	if !t.now.Before(end) {
 		return false
 	}
-	t.until = laterOf(t.until, end)
+	t.until = storedtime.LaterOf(t.until, end)
 	return true
 }
 
@@ -257,7 +258,7 @@ func (a *account) addEnded(e endedShare) {
 func (a *account) begunShare(now time.Time) (s endedShare, until time.Time) {
 	s, until = a.maxEnded(now)
 	if ends := a.unknownEndedAt.Add(a.attemptLifetime()); !a.unknownEndedAt.IsZero() && now.Before(ends) {
-		s.Slots, s.allSources, until = v1alpha1.MaxSlots, true, laterOf(until, ends)
+		s.Slots, s.allSources, until = v1alpha1.MaxSlots, true, storedtime.LaterOf(until, ends)
 	}
 	return s, until
 }
@@ -269,7 +270,7 @@ func (a *account) maxEnded(now time.Time) (s endedShare, until time.Time) {
 	for _, e := range a.ended {
 		if ends := e.endedAt.Add(lifetime); now.Before(ends) {
 			s.Share, s.allSources = s.Max(e.Share), s.allSources || e.allSources
-			until = laterOf(until, ends)
+			until = storedtime.LaterOf(until, ends)
 		}
 	}
 	return s, until

@@ -163,7 +163,7 @@ func (e *evaluation) placeClusters() {
 		c.obstacle = c.findObstacle()
 		c.isApproved = !e.waves[c.wave].requireApproval || e.isApproved(&c)
 		// Invariant: it is never ahead: the clock of another hub may have been.
-		if c.countsFrom = laterOf(c.PlannedAt, c.Loss.At); c.HadImage || c.countsFrom.After(e.Now) {
+		if c.countsFrom = storedtime.LaterOf(c.PlannedAt, c.Loss.At); c.HadImage || c.countsFrom.After(e.Now) {
 			c.countsFrom = e.Now
 		}
 		e.evaluateState(&c)

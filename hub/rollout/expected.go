@@ -296,13 +296,13 @@ func (e *evaluation) simulateWaves(left map[string]eta.Turn, fleet fleetLimit) (
 	last.At = e.Now
 	for i := range e.waves {
 		w := &e.waves[i]
-		ofWave := e.simulateWave(byWave[i], w.concurrencyLimit(), fleet, laterOf(e.Now, startAt), left, typical)
+		ofWave := e.simulateWave(byWave[i], w.concurrencyLimit(), fleet, storedtime.LaterOf(e.Now, startAt), left, typical)
 		doneAt := ofWave.At
 		if doneAt.IsZero() && w.doneAt != nil {
 			doneAt = w.doneAt.Time
 		}
-		startAt = laterOf(startAt, doneAt.Add(w.minSuccessTime))
-		last.Begin, last.At = laterOf(last.Begin, ofWave.Begin), laterOf(last.At, doneAt)
+		startAt = storedtime.LaterOf(startAt, doneAt.Add(w.minSuccessTime))
+		last.Begin, last.At = storedtime.LaterOf(last.Begin, ofWave.Begin), storedtime.LaterOf(last.At, doneAt)
 	}
 	return last
 }
@@ -320,7 +320,7 @@ func (e *evaluation) findTypicalImport(left map[string]eta.Turn) typicalImport {
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
-	since := func(t *eta.Turn) time.Time { return laterOf(e.Now, t.Opens) }
+	since := func(t *eta.Turn) time.Time { return storedtime.LaterOf(e.Now, t.Opens) }
 	return typicalImport{
 		at:    median(func(t *eta.Turn) time.Duration { return t.At.Sub(since(t)) }),
 		low:   median(func(t *eta.Turn) time.Duration { return t.Low.Sub(since(t)) }),
@@ -331,7 +331,7 @@ func (e *evaluation) findTypicalImport(left map[string]eta.Turn) typicalImport {
 
 // newTypicalTurn returns the import of a cluster of which nothing is known.
 func (e *evaluation) newTypicalTurn(c *placedCluster, typical typicalImport) eta.Turn {
-	from := laterOf(e.Now, c.nextOpening())
+	from := storedtime.LaterOf(e.Now, c.nextOpening())
 	at := from.Add(typical.at)
 	return eta.Turn{Opens: c.nextOpening(), Estimate: eta.Estimate{Begin: at.Add(-typical.takes), At: at, Low: from.Add(typical.low), High: from.Add(typical.high)}}
 }
@@ -368,8 +368,8 @@ func (e *evaluation) simulateWave(clusters []*placedCluster, limit int, fleet fl
 	}
 	eta.PlayTurns(e.Now, waiting)
 	for _, t := range all {
-		last.Begin, last.At = laterOf(last.Begin, t.Begin), laterOf(last.At, t.At)
-		last.Low, last.High = laterOf(last.Low, t.Low), laterOf(last.High, t.High)
+		last.Begin, last.At = storedtime.LaterOf(last.Begin, t.Begin), storedtime.LaterOf(last.At, t.At)
+		last.Low, last.High = storedtime.LaterOf(last.Low, t.Low), storedtime.LaterOf(last.High, t.High)
 	}
 	return last
 }
@@ -420,11 +420,4 @@ func multiply(d time.Duration, n int32) time.Duration {
 		return maxExpected
 	}
 	return d * time.Duration(n)
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

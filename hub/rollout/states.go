@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -145,7 +146,7 @@ type usedTime struct {
 }
 
 func (c *placedCluster) usedTimes(now time.Time) (used []usedTime) {
-	if since := laterOf(laterOf(c.countsFrom, c.watchedOnlineSince()), c.lastOpening(now)); !since.IsZero() {
+	if since := storedtime.LaterOf(storedtime.LaterOf(c.countsFrom, c.watchedOnlineSince()), c.lastOpening(now)); !since.IsZero() {
 		used = append(used, usedTime{now.Sub(since), true})
 	}
 	if c.countsFrom.IsZero() {
@@ -176,7 +177,7 @@ func (c *placedCluster) recordedUse(now time.Time) (used time.Duration, runs boo
 // change while no hub runs; the record ends a stretch there, since no hub knows what the cluster did.
 func (c *placedCluster) watchedOnlineSince() time.Time {
 	if n := len(c.Online); n > 0 && c.Online[n-1].Until == nil {
-		return laterOf(c.OnlineSince, c.Online[n-1].From.Time)
+		return storedtime.LaterOf(c.OnlineSince, c.Online[n-1].From.Time)
 	}
 	return c.OnlineSince
 }
@@ -184,7 +185,7 @@ func (c *placedCluster) watchedOnlineSince() time.Time {
 // onlineTime returns for how long a cluster has been online since it has its plan, as far as that is
 // recorded.
 func (c *placedCluster) onlineTime(now time.Time) time.Duration {
-	return max(now.Sub(laterOf(c.countsFrom, c.watchedOnlineSince())), c.timeCounted(c.Online, c.Loss.online, now))
+	return max(now.Sub(storedtime.LaterOf(c.countsFrom, c.watchedOnlineSince())), c.timeCounted(c.Online, c.Loss.online, now))
 }
 
 // timeCounted returns for how long stretches have lasted since countsFrom. atLoss is what they

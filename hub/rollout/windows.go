@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -15,7 +16,7 @@ func (c *placedCluster) windowOf(now time.Time) time.Time {
 	if last := c.lastWindow(now); !c.reportsWindow() || !last.IsZero() && now.After(last) {
 		return time.Time{}
 	}
-	if at := laterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
+	if at := storedtime.LaterOf(c.reportedOpening(), c.WindowOpensAt); at.After(now) {
 		return at
 	}
 	return time.Time{}
@@ -35,7 +36,9 @@ func (c *placedCluster) reportsWindow() bool {
 const maxWindowWait = 31 * 24 * time.Hour
 
 // nextOpening returns when the window opens that the cluster waits for, or would; zero for none.
-func (c *placedCluster) nextOpening() time.Time { return laterOf(c.opensAt, c.WindowOpensAt) }
+func (c *placedCluster) nextOpening() time.Time {
+	return storedtime.LaterOf(c.opensAt, c.WindowOpensAt)
+}
 
 // lastWindow returns until when the cluster waits for windows, if it stays online; zero for without
 // end. Invariant: being away does not begin the wait again.

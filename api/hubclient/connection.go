@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/transport"
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -55,11 +57,23 @@ type Options struct {
 	RequestTimeout time.Duration
 	// ProbeInterval is the interval of probes. Default: 10s.
 	ProbeInterval time.Duration
+	// AlignProbes has the connections of this process probe together, a tenth of ProbeInterval later
+	// at most. Only for those to many servers.
+	AlignProbes bool
 	// ProbeTimeout bounds a probe. Default: 5s.
 	ProbeTimeout time.Duration
 	// SyncTimeout bounds the initial sync of the cache. Default: 30s.
 	SyncTimeout time.Duration
 	UserAgent   string
+}
+
+// untilProbe returns the wait before the next probe.
+func (o *Options) untilProbe() time.Duration {
+	delay := wait.Jitter(o.ProbeInterval, 0.1)
+	if o.AlignProbes {
+		return trigger.UntilTick(delay, max(1, o.ProbeInterval/10))
+	}
+	return delay
 }
 
 // SetDefaults sets zero durations to their defaults.
@@ -230,4 +244,4 @@ func (c *Connection) waitForSync(ctx context.Context) error {
 // OnMailboxEvent calls do for each object of the mailbox that is created, changed or
 // deleted, and for those that already exist. do must not block or change the object.
 // Call it after Start.
-func (c *Connection) OnMailboxEvent(do func(o client.Object, deleted bool)) { c.cache.onEvent(do) }
+func (c *Connection) OnMailboxEvent(do func(Event)) { c.cache.onEvent(do) }

@@ -51,7 +51,14 @@ type keptObject struct {
 	bytes int64
 }
 
-type eventHandler func(o client.Object, deleted bool)
+// Event is a change of an object in a mailbox: Object is its last state, Before the one before that was
+// known; nil for none.
+type Event struct {
+	Before, Object client.Object
+	Deleted        bool
+}
+
+type eventHandler func(Event)
 
 func newMailboxCache(namespace string) *mailboxCache {
 	return &mailboxCache{namespace: namespace, kinds: map[cachedKind]map[string]keptObject{}}
@@ -106,12 +113,12 @@ func (m *mailboxCache) setAll(kind cachedKind, list []keptObject) {
 	for _, handle := range handlers {
 		for name, o := range before {
 			if _, kept := next[name]; !kept {
-				handle(o.Object, true)
+				handle(Event{Object: o.Object, Deleted: true})
 			}
 		}
 		for name, o := range next {
 			if was, known := before[name]; !known || !was.isSame(o) {
-				handle(o.Object, false)
+				handle(Event{Before: was.Object, Object: o.Object})
 			}
 		}
 	}
@@ -131,7 +138,7 @@ func (m *mailboxCache) set(kind cachedKind, o keptObject) (bound string) {
 	handlers := m.handlers
 	m.mu.Unlock()
 	for _, handle := range handlers {
-		handle(o.Object, false)
+		handle(Event{Before: before.Object, Object: o.Object})
 	}
 	return bound
 }
@@ -146,7 +153,7 @@ func (m *mailboxCache) remove(kind cachedKind, o client.Object) {
 	handlers := m.handlers
 	m.mu.Unlock()
 	for _, handle := range handlers {
-		handle(o, true)
+		handle(Event{Object: o, Deleted: true})
 	}
 }
 
@@ -170,7 +177,7 @@ func (m *mailboxCache) onEvent(handle eventHandler) {
 	}
 	m.mu.Unlock()
 	for _, o := range existing {
-		handle(o, false)
+		handle(Event{Object: o})
 	}
 }
 

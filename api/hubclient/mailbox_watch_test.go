@@ -100,9 +100,9 @@ func TestWatchContinuesAndListsAgain(t *testing.T) {
 		},
 	})
 	events := make(chan string, 10)
-	c.OnMailboxEvent(func(o client.Object, deleted bool) {
-		if deleted {
-			events <- o.GetName() + " " + o.GetResourceVersion()
+	c.OnMailboxEvent(func(e Event) {
+		if e.Deleted {
+			events <- e.Object.GetName() + " " + e.Object.GetResourceVersion()
 		}
 	})
 	require.NoError(t, c.Start(t.Context()))
@@ -146,8 +146,8 @@ func TestWatchThatEndsEarlyIsListedAgain(t *testing.T) {
 		},
 	})
 	sources := make(chan string, 10)
-	c.OnMailboxEvent(func(o client.Object, _ bool) {
-		if report, ok := o.(*v1alpha1.ClusterReport); ok && o.GetResourceVersion() == "6" {
+	c.OnMailboxEvent(func(e Event) {
+		if report, ok := e.Object.(*v1alpha1.ClusterReport); ok && report.ResourceVersion == "6" {
 			sources <- report.Page.Images[0].Source
 		}
 	})

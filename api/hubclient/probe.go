@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -30,7 +29,7 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 			return c.limitOr(err)
 		case <-trigger:
 			triggered = true
-		case <-time.After(wait.Jitter(c.options.ProbeInterval, 0.1)):
+		case <-time.After(c.options.untilProbe()):
 		}
 		cached := c.cachedRootVersion()
 		if !schedule.needsProbe(cached) && !triggered {

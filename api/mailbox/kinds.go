@@ -82,6 +82,6 @@ var reportKind = kindInfo[*v1alpha1.ClusterReport]{
 }
 
 func equalReports(a, b *v1alpha1.ClusterReport) bool {
-	return a.ClusterUID == b.ClusterUID && a.Sequence == b.Sequence && equality.Semantic.DeepEqual(a.Root, b.Root) &&
-		equality.Semantic.DeepEqual(a.Page, b.Page) && equality.Semantic.DeepEqual(a.Activity, b.Activity)
+	return a.ClusterUID == b.ClusterUID && a.Sequence == b.Sequence && equalContent(a.Root, b.Root) &&
+		equalContent(a.Page, b.Page) && equalContent(a.Activity, b.Activity)
 }

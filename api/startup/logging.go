@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -34,45 +35,53 @@ func (l lineLogger) Write(line []byte) (int, error) {
 }
 
 // sanitizedSink bounds the texts of log lines, and redacts URLs in them.
-type sanitizedSink struct{ logr.LogSink }
+type sanitizedSink struct {
+	logr.LogSink
+	// values go in front of those of each line. They are kept as they are until there is one: each
+	// reconcile has values, few have lines, and the sink beneath would encode the values at once.
+	values []any
+}
 
 func newSanitizedSink(sink logr.LogSink) logr.LogSink {
 	if deeper, ok := sink.(logr.CallDepthLogSink); ok {
 		sink = deeper.WithCallDepth(1)
 	}
-	return sanitizedSink{sink}
+	return sanitizedSink{LogSink: sink}
 }
 
 func (s sanitizedSink) Info(level int, message string, keysAndValues ...any) {
-	s.LogSink.Info(level, sanitizeLogged(message), sanitizeValues(keysAndValues)...)
+	s.LogSink.Info(level, sanitizeLogged(message), s.sanitizeValues(keysAndValues)...)
 }
 
 func (s sanitizedSink) Error(err error, message string, keysAndValues ...any) {
 	if err != nil {
 		err = errors.New(sanitizedResult(err.Error))
 	}
-	s.LogSink.Error(err, sanitizeLogged(message), sanitizeValues(keysAndValues)...)
+	s.LogSink.Error(err, sanitizeLogged(message), s.sanitizeValues(keysAndValues)...)
 }
 
 func (s sanitizedSink) WithValues(keysAndValues ...any) logr.LogSink {
-	return sanitizedSink{s.LogSink.WithValues(sanitizeValues(keysAndValues)...)}
+	s.values = slices.Concat(s.values, keysAndValues)
+	return s
 }
 
 func (s sanitizedSink) WithName(name string) logr.LogSink {
-	return sanitizedSink{s.LogSink.WithName(name)}
+	s.LogSink = s.LogSink.WithName(name)
+	return s
 }
 
 func (s sanitizedSink) WithCallDepth(depth int) logr.LogSink {
 	if deeper, ok := s.LogSink.(logr.CallDepthLogSink); ok {
-		return sanitizedSink{deeper.WithCallDepth(depth)}
+		s.LogSink = deeper.WithCallDepth(depth)
 	}
 	return s
 }
 
-// sanitizeValues sanitizes texts. Objects are logged as namespace and name only.
-func sanitizeValues(keysAndValues []any) []any {
-	sanitized := make([]any, len(keysAndValues))
-	for i, value := range keysAndValues {
+// sanitizeValues returns the values of a line, with texts sanitized. Objects are logged as namespace
+// and name only.
+func (s sanitizedSink) sanitizeValues(keysAndValues []any) []any {
+	sanitized := slices.Concat(s.values, keysAndValues)
+	for i, value := range sanitized {
 		switch v := value.(type) {
 		case string:
 			value = sanitizeLogged(v)

@@ -48,6 +48,20 @@ func TestLogsAreSanitized(t *testing.T) {
 	assert.Less(t, out.Len(), 1<<16)
 }
 
+// Values are encoded with a line, in the order in which they were given, those of the line last.
+func TestValuesOfLoggersAreApart(t *testing.T) {
+	var out bytes.Buffer
+	logger := zap.New(zap.WriteTo(&out))
+	logger = logger.WithSink(newSanitizedSink(logger.GetSink())).WithValues("a", 1)
+	first, second := logger.WithValues("b", 2), logger.WithValues("c", 3)
+	first.WithName("first").Info("of both", "d", 4)
+	second.Error(nil, "of the other")
+	logger.Info("of none")
+	assert.Contains(t, out.String(), `"msg":"of both","a":1,"b":2,"d":4}`)
+	assert.Contains(t, out.String(), `"msg":"of the other","a":1,"c":3`)
+	assert.Contains(t, out.String(), `"msg":"of none","a":1}`)
+}
+
 type pointedText struct{ text string }
 
 func (p *pointedText) String() string { return p.text }

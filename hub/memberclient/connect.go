@@ -97,13 +97,13 @@ func (p *Provider) awaitSteadyWatches(ctx context.Context, c *hubclient.Connecti
 }
 
 // mailboxHandler calls the hooks for events in a member's mailbox.
-func (p *Provider) mailboxHandler(name string) func(client.Object, bool) {
+func (p *Provider) mailboxHandler(name string) func(hubclient.Event) {
 	p.mu.Lock()
 	hooks := slices.Clone(p.mailboxHooks)
 	p.mu.Unlock()
-	return func(o client.Object, _ bool) {
+	return func(e hubclient.Event) {
 		for _, hook := range hooks {
-			hook(name, o)
+			hook(name, e)
 		}
 	}
 }

@@ -93,7 +93,7 @@ type Provider struct {
 	// ending are replaced or removed connections that have not ended yet.
 	ending       map[string]chan struct{}
 	changeHooks  []func(string)
-	mailboxHooks []func(string, client.Object)
+	mailboxHooks []func(string, hubclient.Event)
 }
 
 var _ multicluster.Provider = (*Provider)(nil)
@@ -166,7 +166,7 @@ func (p *Provider) OnChange(hook func(name string)) {
 //
 // The watches of multicluster-runtime (v0.24) leak a goroutine per connection; these
 // end with the connection's cache.
-func (p *Provider) OnMailboxEvent(hook func(name string, o client.Object)) {
+func (p *Provider) OnMailboxEvent(hook func(name string, e hubclient.Event)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mailboxHooks = append(p.mailboxHooks, hook)

@@ -48,7 +48,7 @@ func (s *statusBuilder) setQuarantined() {
 		s.setCondition(v1alpha1.ConditionQuarantined, conditionTrue(v1alpha1.ReasonQuarantined, "the member is in quarantine (%s): nothing is synced, it gets no grants, and what it may be running does not count; remove spec.quarantine to let it take part again", q.Reason))
 		return
 	}
-	meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionQuarantined)
+	s.removeCondition(v1alpha1.ConditionQuarantined)
 }
 
 type conditionState struct {
@@ -81,10 +81,17 @@ func (s *statusBuilder) newCondition(t string, v conditionState) metav1.Conditio
 	}
 }
 
+// removeCondition looks first: to remove copies all conditions, also where there is none of that type.
+func (s *statusBuilder) removeCondition(t string) {
+	if meta.FindStatusCondition(s.status.Conditions, t) != nil {
+		meta.RemoveStatusCondition(&s.status.Conditions, t)
+	}
+}
+
 // copyCondition takes over a condition that another controller computed; nil removes it.
 func (s *statusBuilder) copyCondition(t string, c *metav1.Condition) {
 	if c == nil {
-		meta.RemoveStatusCondition(&s.status.Conditions, t)
+		s.removeCondition(t)
 		return
 	}
 	taken := *c
@@ -169,7 +176,7 @@ func (s *statusBuilder) reachable() conditionState {
 func (s *statusBuilder) setServerVerified() {
 	switch {
 	case s.Connection.PullMode || s.Member.Spec.Connection.Pull != nil:
-		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionServerVerified)
+		s.removeCondition(v1alpha1.ConditionServerVerified)
 	case s.Member.Spec.InsecureSkipTLSVerify:
 		s.setCondition(v1alpha1.ConditionServerVerified, conditionFalse(v1alpha1.ReasonVerificationSkipped,
 			"spec.insecureSkipTLSVerify allows a kubeconfig that does not verify the member's API server, so a machine between hub and member can read the hub's credential and answer as the member: "+
@@ -344,7 +351,7 @@ func (s *statusBuilder) withinBudget() conditionState {
 func (s *statusBuilder) setTransfersAccounted() {
 	switch t := s.Transfers; {
 	case t == nil:
-		meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionTransfersAccounted)
+		s.removeCondition(v1alpha1.ConditionTransfersAccounted)
 	case t.Excess > 0 && s.isJoining():
 		s.setCondition(v1alpha1.ConditionTransfersAccounted, conditionUnknown(v1alpha1.ReasonNotAcknowledged,
 			"the member may run %d imports more than the hub has planned, under its own policy, until it acknowledges its first plan. They count against all members for fleetExcessTolerance, once", t.Excess))

@@ -94,8 +94,8 @@ func (s *Syncer) runSession(ctx context.Context, session *hubSession) (connected
 		return false, err
 	}
 	events := &eventFilter{}
-	hub.OnMailboxEvent(func(o client.Object, deleted bool) {
-		if events.needsSync(o, deleted) {
+	hub.OnMailboxEvent(func(e hubclient.Event) {
+		if events.needsSync(e.Object, e.Deleted) {
 			notify(session.syncRequests)
 		}
 	})

@@ -42,6 +42,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
@@ -189,9 +190,9 @@ func newManager(ctx context.Context) (mcmanager.Manager, error) {
 		return nil, err
 	}
 	mail := &trigger.Source[mcreconcile.Request]{}
-	memberProvider.OnMailboxEvent(func(member string, o client.Object) {
+	memberProvider.OnMailboxEvent(func(member string, e hubclient.Event) {
 		mail.Enqueue(mcreconcile.Request{
-			ClusterName: multicluster.ClusterName(member), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)},
+			ClusterName: multicluster.ClusterName(member), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)},
 		})
 	})
 	if err := mcbuilder.ControllerManagedBy(mgr).Named("seen").

@@ -179,6 +179,7 @@ func (r *Reconciler) requestCleanUp(ctx context.Context, member *v1alpha1.Member
 	case wait <= 0:
 		return cleanUpState{done: true, leftover: explainNotCleanedUp(link)}, nil
 	case link != nil && link.DeletionTimestamp.IsZero() && !link.Spec.Leaving:
+		link = link.DeepCopy()
 		link.Spec.Leaving = true
 		if err := r.Update(ctx, link); client.IgnoreNotFound(err) != nil {
 			return cleanUpState{}, fmt.Errorf("requesting the clean-up of MemberCluster %s: %w", member.Name, err)

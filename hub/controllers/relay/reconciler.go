@@ -127,6 +127,7 @@ func (r *Reconciler) updateLinkStatus(ctx context.Context, name string, link *v1
 	if equality.Semantic.DeepEqual(&link.Status, next) {
 		return nil
 	}
+	link = link.DeepCopy()
 	link.Status = *next
 	err := r.Live.Status().Update(ctx, link)
 	if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil && !apierrors.IsConflict(err) {

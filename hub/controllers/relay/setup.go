@@ -19,10 +19,12 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/api/hubclient"
 	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 )
 
 const (
@@ -40,8 +42,8 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 	// A member that was just connected may have nothing that an event could come from.
 	inMember := &trigger.Source[mcreconcile.Request]{}
 	r.Members.OnChange(func(name string) { inMember.Enqueue(requestFor(name)) })
-	r.Members.OnMailboxEvent(func(name string, o client.Object) {
-		inMember.EnqueueAfter(requestFor(name), mailbox.SyncDelay(o))
+	r.Members.OnMailboxEvent(func(name string, e hubclient.Event) {
+		inMember.EnqueueAfter(requestFor(name), syncDelay(e))
 	})
 	local := mgr.GetLocalManager()
 	onHub := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []mcreconcile.Request {
@@ -74,6 +76,15 @@ func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
 			return log
 		}).
 		Complete(r)
+}
+
+// syncDelay is how long a sync waits for other events. A heartbeat waits for those of other members.
+func syncDelay(e hubclient.Event) time.Duration {
+	before, _ := e.Before.(*v1alpha1.ClusterReport)
+	if after, ok := e.Object.(*v1alpha1.ClusterReport); ok && !e.Deleted && mailbox.IsHeartbeat(before, after) {
+		return trigger.UntilTick(0, shard.HeartbeatTick)
+	}
+	return mailbox.SyncDelay(e.Object)
 }
 
 // metadataOf a kind is what is watched: the contents are those of the whole fleet.

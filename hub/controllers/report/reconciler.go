@@ -113,7 +113,7 @@ func New(cached client.Reader, live client.Client, recorder events.EventRecorder
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (result ctrl.Result, err error) {
 	r.awaitFill(ctx)
 	name, member := request.Name, &v1alpha1.MemberCluster{}
-	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member); {
+	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, member, client.UnsafeDisableDeepCopy); {
 	case apierrors.IsNotFound(err):
 		r.forgetMember(name)
 		r.Store.markRead(name)
@@ -182,7 +182,7 @@ func IsNamespaceUsable(ns *corev1.Namespace, member string) bool {
 // listUsable returns listStored of a member whose namespace is usable; otherwise nothing.
 func (r *Reconciler) listUsable(ctx context.Context, member string) (map[string]*metav1.PartialObjectMetadata, error) {
 	ns := &corev1.Namespace{}
-	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}, ns); {
+	switch err := r.Cached.Get(ctx, client.ObjectKey{Name: v1alpha1.MemberNamespacePrefix + member}, ns, client.UnsafeDisableDeepCopy); {
 	case apierrors.IsNotFound(err):
 		return nil, nil // its event requeues the member
 	case err != nil:

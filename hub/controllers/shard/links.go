@@ -27,11 +27,11 @@ type Links struct {
 	Cached client.Reader
 }
 
-// Get returns the caller's copy of the MemberLink of a member, from the cache; nil for
-// none.
+// Get returns the MemberLink of a member, nil for none. It is the object of the cache: who changes it
+// copies it first.
 func (l *Links) Get(ctx context.Context, member string) (*v1alpha1.MemberLink, error) {
 	link := &v1alpha1.MemberLink{}
-	err := l.Cached.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link)
+	err := l.Cached.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + member, Name: v1alpha1.MailboxName}, link, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

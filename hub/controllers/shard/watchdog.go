@@ -31,8 +31,11 @@ const (
 	probeInterval      = 15 * time.Second
 	maxProbeInterval   = 2 * time.Minute
 	movedProbeInterval = time.Minute
-	// syncGrace is how long a report may be newer than the hub's copy.
-	syncGrace = 2 * time.Second
+	// HeartbeatTick is how long heartbeats wait for each other before they are synced.
+	HeartbeatTick = time.Second
+	// syncGrace is how long a report may be newer than the hub's copy, beyond the time until a replica
+	// publishes its heartbeats.
+	syncGrace = HeartbeatTick + 2*time.Second
 	// maxConcurrentProbes of members: a member that is down occupies a probe for its
 	// timeout.
 	maxConcurrentProbes = 32
@@ -243,7 +246,7 @@ func (w *Watchdog) ProbeMember(ctx context.Context, m *v1alpha1.MemberCluster, r
 	case probeErr != nil:
 		found.nextAfter = w.nextProbeDelay(m.Name)
 	case root.Root != nil && isSyncable(m, w.Reports.Root(m.Name), root):
-		_ = trigger.Sleep(ctx, syncGrace) // after the end of ctx nothing is found
+		_ = trigger.Sleep(ctx, syncGrace+w.Assigner.Replica.RetryPeriod) // after the end of ctx nothing is found
 		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < root.Sequence {
 			found.sequence, found.nextAfter = root.Sequence, movedProbeInterval
 		}

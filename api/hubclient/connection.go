@@ -57,7 +57,7 @@ type Options struct {
 	RequestTimeout time.Duration
 	// ProbeInterval is the interval of probes. Default: 10s.
 	ProbeInterval time.Duration
-	// AlignProbes has the connections of this process probe together, a tenth of ProbeInterval later
+	// AlignProbes has the connections of this process probe together, a fifth of ProbeInterval later
 	// at most. Only for those to many servers.
 	AlignProbes bool
 	// ProbeTimeout bounds a probe. Default: 5s.
@@ -67,13 +67,12 @@ type Options struct {
 	UserAgent   string
 }
 
-// untilProbe returns the wait before the next probe.
-func (o *Options) untilProbe() time.Duration {
-	delay := wait.Jitter(o.ProbeInterval, 0.1)
+// untilProbe returns the wait before the next probe, of at least delay.
+func (o *Options) untilProbe(delay time.Duration) time.Duration {
 	if o.AlignProbes {
-		return trigger.UntilTick(delay, max(1, o.ProbeInterval/10))
+		return trigger.UntilTick(delay, max(1, o.ProbeInterval/5))
 	}
-	return delay
+	return wait.Jitter(delay, 0.1)
 }
 
 // SetDefaults sets zero durations to their defaults.

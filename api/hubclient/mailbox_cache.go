@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,6 +38,8 @@ type mailboxCache struct {
 	objects  int
 	bytes    int64
 	handlers []eventHandler
+	// rootEventAt is when a watch last delivered the report's root.
+	rootEventAt time.Time
 }
 
 // cachedKind is a kind, whole or metadata only.
@@ -134,6 +137,7 @@ func (m *mailboxCache) set(kind cachedKind, o keptObject) (bound string) {
 		m.objects++
 	}
 	m.bytes += o.bytes - before.bytes
+	m.noteEvent(kind, o)
 	bound = exceededBound(m.objects, m.bytes)
 	handlers := m.handlers
 	m.mu.Unlock()
@@ -150,6 +154,7 @@ func (m *mailboxCache) remove(kind cachedKind, o client.Object) {
 		m.objects--
 		m.bytes -= before.bytes
 	}
+	m.noteEvent(kind, o)
 	handlers := m.handlers
 	m.mu.Unlock()
 	for _, handle := range handlers {
@@ -179,6 +184,20 @@ func (m *mailboxCache) onEvent(handle eventHandler) {
 	for _, o := range existing {
 		handle(Event{Object: o})
 	}
+}
+
+// noteEvent notes when an event of the report's root came. The caller holds m.mu.
+func (m *mailboxCache) noteEvent(kind cachedKind, o client.Object) {
+	if kind.Kind == "ClusterReport" && o.GetName() == v1alpha1.MailboxName {
+		m.rootEventAt = time.Now()
+	}
+}
+
+// sinceRootEvent returns how long ago a watch last delivered the report's root.
+func (m *mailboxCache) sinceRootEvent() time.Duration {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return time.Since(m.rootEventAt)
 }
 
 // versionOf returns the resourceVersion of an object; empty if there is none.

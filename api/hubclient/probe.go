@@ -17,7 +17,8 @@ import (
 // nil when ctx ends. trigger requests a probe at once.
 func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{}) error {
 	var staleness watchStaleness
-	schedule := probeSchedule{seen: c.cachedRootVersion()}
+	var schedule probeSchedule
+	delay := c.options.ProbeInterval
 	for {
 		triggered := false
 		select {
@@ -29,12 +30,13 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 			return c.limitOr(err)
 		case <-trigger:
 			triggered = true
-		case <-time.After(c.options.untilProbe()):
+		case <-time.After(c.options.untilProbe(delay)):
 		}
-		cached := c.cachedRootVersion()
-		if !schedule.needsProbe(cached) && !triggered {
+		if delay = schedule.postpone(c.cache.sinceRootEvent(), c.options.ProbeInterval); delay > 0 && !triggered {
 			continue
 		}
+		delay = c.options.ProbeInterval
+		cached := c.cache.versionOf(c.report, v1alpha1.MailboxName)
 		live, err := c.Probe(ctx)
 		if err != nil {
 			// One lost answer is no outage.
@@ -49,23 +51,19 @@ func (c *Connection) WaitUntilBroken(ctx context.Context, trigger <-chan struct{
 	}
 }
 
-func (c *Connection) cachedRootVersion() string {
-	return c.cache.versionOf(c.report, v1alpha1.MailboxName)
-}
+// probeSchedule decides when to probe. A root that a watch has delivered stands for a probe, but not
+// twice in a row: that a credential was revoked, or that a watch tells of the past, shows in an answer
+// only. Between a heartbeat and the probe after it the connection is silent for one interval: it is
+// neither probed twice per heartbeat nor pinged.
+type probeSchedule struct{ postponed bool }
 
-// probeSchedule decides which probes are needed. A root that a watch has delivered since the
-// last look stands for a probe, but not twice in a row: that a credential was revoked, or that
-// a watch tells of the past, shows in an answer only.
-type probeSchedule struct {
-	// seen is the root's resourceVersion in the cache at the last look.
-	seen    string
-	skipped bool
-}
-
-func (s *probeSchedule) needsProbe(cached string) bool {
-	s.skipped = cached != s.seen && !s.skipped
-	s.seen = cached
-	return !s.skipped
+// postpone returns for how long the probe that is due has to wait since a root was delivered; 0 if it
+// has not to.
+func (s *probeSchedule) postpone(sinceRoot, interval time.Duration) time.Duration {
+	if s.postponed = sinceRoot < interval && !s.postponed; s.postponed {
+		return interval - sinceRoot
+	}
+	return 0
 }
 
 // Probe returns the resourceVersion of the report's root; empty if there is no report.

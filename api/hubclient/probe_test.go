@@ -15,21 +15,18 @@ import (
 )
 
 func TestWatchStandsForEverySecondProbe(t *testing.T) {
-	type look struct {
-		cached    string
-		wantProbe bool
-	}
+	type look struct{ since, wantWait time.Duration }
 	for name, looks := range map[string][]look{
-		"nothing delivered":      {{"5", true}, {"5", true}},
-		"deleted, then nothing":  {{"", false}, {"", true}, {"", true}},
-		"each time":              {{"6", false}, {"7", true}, {"8", false}, {"9", true}},
-		"now and then":           {{"6", false}, {"6", true}, {"6", true}, {"7", false}, {"7", true}},
-		"between two that asked": {{"5", true}, {"6", false}, {"7", true}, {"7", true}},
+		"nothing delivered":       {{time.Hour, 0}, {time.Hour, 0}},
+		"long ago":                {{10, 0}, {20, 0}},
+		"a heartbeat in between":  {{4, 6}, {10, 0}, {0, 10}, {10, 0}},
+		"all the time":            {{1, 9}, {1, 0}, {1, 9}, {0, 0}, {0, 10}},
+		"once, then nothing more": {{9, 1}, {10, 0}, {20, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := probeSchedule{seen: "5"}
+			var s probeSchedule
 			for i, l := range looks {
-				require.Equal(t, l.wantProbe, s.needsProbe(l.cached), "look %d", i)
+				require.Equal(t, l.wantWait, s.postpone(l.since, 10), "look %d", i)
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/history"
 	"github.com/pelotech/ot-fleet/hub/inventory"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // Watcher counts in Changes what changes of the hub's objects and of the Index, and samples
@@ -93,27 +93,15 @@ func (w *Watcher) markChanges(topic readapi.Topic) toolscache.ResourceEventHandl
 		AddFunc:    func(any) { w.Changes.Mark(topic) },
 		DeleteFunc: func(any) { w.Changes.Mark(topic) },
 		UpdateFunc: func(before, after any) {
-			if isHeartbeat(before, after) {
+			// Readers learn of a heartbeat by TopicTransfers, which each sample marks: a topic for each
+			// would have all of them ask without a pause.
+			if memberstatus.IsHeartbeat(before, after) {
 				w.Changes.Mark()
 				return
 			}
 			w.Changes.Mark(topic)
 		},
 	}
-}
-
-// isHeartbeat reports whether an update of a MemberCluster says only that it reported, as
-// each does every minute. Readers learn of it by TopicTransfers, which each sample marks: a
-// topic for each heartbeat would have all of them ask without a pause.
-func isHeartbeat(before, after any) bool {
-	a, isMember := before.(*v1alpha1.MemberCluster)
-	b, wasMember := after.(*v1alpha1.MemberCluster)
-	if !isMember || !wasMember || a.Generation != b.Generation || !equality.Semantic.DeepEqual(a.Labels, b.Labels) {
-		return false
-	}
-	statusBefore, statusAfter := a.Status, b.Status
-	statusBefore.LastReport, statusAfter.LastReport = nil, nil
-	return equality.Semantic.DeepEqual(statusBefore, statusAfter)
 }
 
 // sample adds what all members import now to the History.

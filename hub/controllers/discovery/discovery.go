@@ -36,6 +36,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/memberlabels"
+	"github.com/pelotech/ot-fleet/hub/memberstatus"
 )
 
 // +kubebuilder:rbac:groups=pelotech.ot,resources=memberclusters,verbs=get;list;watch;create;update;patch;delete
@@ -76,7 +77,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := ctrl.NewControllerManagedBy(mgr).
 		Named("discovery-secret").
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(s.requestsForSecret), builder.OnlyMetadata).
-		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember)).
+		Watches(&v1alpha1.MemberCluster{}, handler.EnqueueRequestsFromMapFunc(requestForMember), builder.WithPredicates(exceptHeartbeats)).
 		WithOptions(controller.Options{RateLimiter: trigger.NewRateLimiter()}).
 		Complete(trigger.EndConflicts(s)); err != nil {
 		return fmt.Errorf("setting up the discovery of Secrets: %w", err)
@@ -145,6 +146,9 @@ const (
 	originSecret  = "secret"
 	originCluster = memberlabels.OriginCluster
 )
+
+// exceptHeartbeats passes all but the most frequent changes of a status.
+var exceptHeartbeats = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return !memberstatus.IsHeartbeat(e.ObjectOld, e.ObjectNew) }}
 
 // exceptStatus passes what decides about the member of a Cluster. A status is written often,
 // and each request costs a live read.

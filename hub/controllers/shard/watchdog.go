@@ -32,7 +32,7 @@ const (
 	maxProbeInterval   = 2 * time.Minute
 	movedProbeInterval = time.Minute
 	// HeartbeatTick is how long heartbeats wait for each other before they are synced.
-	HeartbeatTick = time.Second
+	HeartbeatTick = 2 * time.Second
 	// syncGrace is how long a report may be newer than the hub's copy, beyond the time until a replica
 	// publishes its heartbeats.
 	syncGrace = HeartbeatTick + 2*time.Second

@@ -194,13 +194,18 @@ func (w *mailboxWatch) decode(text []byte) (client.Object, error) {
 	if err := utiljson.Unmarshal(text, o); err != nil {
 		return nil, err
 	}
+	return o, w.checkObject(o)
+}
+
+// checkObject returns errAnotherObject for one that is not of the kind, or not in the mailbox.
+func (w *mailboxWatch) checkObject(o client.Object) error {
 	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" && kind != w.kind.Kind && (!w.kind.metadataOnly || kind != "PartialObjectMetadata") {
-		return nil, fmt.Errorf("%w: a %q", errAnotherObject, v1alpha1.SanitizeText(kind, 64))
+		return fmt.Errorf("%w: a %q", errAnotherObject, v1alpha1.SanitizeText(kind, 64))
 	}
 	if o.GetName() == "" || o.GetNamespace() != w.connection.endpoint.Namespace {
-		return nil, errAnotherObject
+		return errAnotherObject
 	}
-	return o, nil
+	return nil
 }
 
 // boundObject bounds an object before it is stored. One that is too large is emptied, and the
@@ -236,7 +241,7 @@ func (w *mailboxWatch) watch(ctx context.Context) error {
 	defer func() { _ = body.Close() }()
 	w.setStarted(nil)
 	useful := false
-	err = readEvents(body, func(event watchEvent) error {
+	err = readEvents(body, w.newEventObject, func(event watchEvent) error {
 		changed, err := w.apply(ctx, event)
 		useful = useful || changed
 		return err
@@ -256,14 +261,25 @@ func (w *mailboxWatch) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchEvent is one event of a watch.
+// watchEvent is one event of a watch: Object is what newEventObject returns for its type.
 type watchEvent struct {
-	Type   watch.EventType `json:"type"`
-	Object json.RawMessage `json:"object"`
+	Type   watch.EventType
+	Object any
+}
+
+// newEventObject returns what the object of such an event is.
+func (w *mailboxWatch) newEventObject(of watch.EventType) any {
+	switch of {
+	case watch.Error:
+		return &metav1.Status{}
+	case watch.Bookmark:
+		return &metav1.PartialObjectMetadata{}
+	}
+	return w.newObject()
 }
 
 // readEvents calls do for each event until the stream ends, and returns why.
-func readEvents(from io.Reader, do func(watchEvent) error) error {
+func readEvents(from io.Reader, newObject func(watch.EventType) any, do func(watchEvent) error) error {
 	var idle [idleBufferBytes]byte
 	for {
 		n, err := from.Read(idle[:])
@@ -273,8 +289,8 @@ func readEvents(from io.Reader, do func(watchEvent) error) error {
 		first := bytes.NewReader(idle[:n])
 		decoder := json.NewDecoder(io.MultiReader(first, from))
 		for more := n > 0; more; {
-			var event watchEvent
-			if err := decoder.Decode(&event); err != nil {
+			event, err := decodeEvent(decoder, newObject)
+			if err != nil {
 				return err
 			}
 			if err := do(event); err != nil {
@@ -286,34 +302,75 @@ func readEvents(from io.Reader, do func(watchEvent) error) error {
 	}
 }
 
+// errNoEvent: what a watch delivers is no event.
+var errNoEvent = errors.New("it is no event of a watch")
+
+// decodeEvent decodes {"type": …, "object": …}. The object is decoded as it is read, since API servers
+// write the type first: to find its end, and then decode it, takes twice the time.
+func decodeEvent(from *json.Decoder, newObject func(watch.EventType) any) (event watchEvent, err error) {
+	began := false
+	defer func() {
+		if began && errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+	}()
+	if token, err := from.Token(); err != nil {
+		return event, err
+	} else if token != json.Delim('{') {
+		return event, errNoEvent
+	}
+	began = true
+	var untyped json.RawMessage
+	for from.More() {
+		name, err := from.Token()
+		if err != nil {
+			return event, err
+		}
+		switch {
+		case name == "type":
+			err = from.Decode(&event.Type)
+		case name == "object" && event.Type != "":
+			event.Object = newObject(event.Type)
+			err = from.Decode(event.Object)
+		default:
+			var skipped json.RawMessage
+			if err = from.Decode(&skipped); name == "object" {
+				untyped = skipped
+			}
+		}
+		if err != nil {
+			return event, err
+		}
+	}
+	if _, err := from.Token(); err != nil { // the end of the event
+		return event, err
+	}
+	if event.Object == nil {
+		event.Object = newObject(event.Type)
+		if untyped != nil {
+			err = json.Unmarshal(untyped, event.Object)
+		}
+	}
+	return event, err
+}
+
 // apply applies an event to the cache. It reports whether the event was one of a change.
 // An object that was not asked for is dropped.
 func (w *mailboxWatch) apply(ctx context.Context, event watchEvent) (changed bool, err error) {
 	switch event.Type {
 	case watch.Error:
-		var status metav1.Status
-		if err := utiljson.Unmarshal(event.Object, &status); err != nil {
-			return false, err
-		}
-		return false, &apierrors.StatusError{ErrStatus: status}
+		return false, &apierrors.StatusError{ErrStatus: *event.Object.(*metav1.Status)}
 	case watch.Bookmark:
-		bookmark := &metav1.PartialObjectMetadata{}
-		if err := utiljson.Unmarshal(event.Object, bookmark); err != nil {
-			return false, err
-		}
-		w.setVersion(bookmark)
+		w.setVersion(event.Object.(*metav1.PartialObjectMetadata))
 		return false, nil
 	case watch.Added, watch.Modified, watch.Deleted:
 	default:
 		return false, nil
 	}
-	o, err := w.decode(event.Object)
-	if errors.Is(err, errAnotherObject) {
+	o := event.Object.(client.Object)
+	if err := w.checkObject(o); err != nil {
 		w.reportFailure(ctx, err)
 		return false, nil
-	}
-	if err != nil {
-		return false, err
 	}
 	w.setVersion(o)
 	if event.Type == watch.Deleted {

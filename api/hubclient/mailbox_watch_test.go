@@ -1,6 +1,7 @@
 package hubclient
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,16 +29,18 @@ func TestReadEventsFindsEach(t *testing.T) {
 		texts := rapid.SliceOfN(rapid.StringN(0, -1, 3*idleBufferBytes), 1, 8).Draw(t, "texts")
 		var stream strings.Builder
 		for _, text := range texts {
-			_, _ = fmt.Fprintf(&stream, `{"type":"ADDED","object":%q}%s`, strings.ToValidUTF8(strings.Map(printable, text), ""), rapid.SampledFrom([]string{"", "\n", " \n\n"}).Draw(t, "between"))
+			_, _ = fmt.Fprintf(&stream, rapid.SampledFrom([]string{
+				`{"type":"ADDED","object":%q}%s`, `{"object":%q,"type":"ADDED"}%s`, "{\n \"type\": \"ADDED\",\n \"other\": {\"object\":1}, \"object\": %q }%s",
+			}).Draw(t, "form"), strings.Map(printable, text), rapid.SampledFrom([]string{"", "\n", " \n\n"}).Draw(t, "between"))
 		}
 		var from io.Reader = strings.NewReader(stream.String())
 		if rapid.Bool().Draw(t, "byte by byte") {
 			from = iotest.OneByteReader(from)
 		}
 		var got int
-		err := readEvents(from, func(event watchEvent) error {
+		err := readEvents(from, newText, func(event watchEvent) error {
 			assert.Equal(t, watch.Added, event.Type)
-			assert.Len(t, string(event.Object), len(fmt.Sprintf("%q", strings.Map(printable, texts[got]))))
+			assert.Equal(t, strings.Map(printable, texts[got]), *event.Object.(*string))
 			got++
 			return nil
 		})
@@ -53,9 +56,19 @@ func printable(r rune) rune {
 	return r
 }
 
+func newText(watch.EventType) any { return new(string) }
+
 func TestReadEventsEndsInTheMiddle(t *testing.T) {
-	err := readEvents(strings.NewReader(`{"type":"ADDED","object":{}}{"type":`), func(watchEvent) error { return nil })
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	const event = `{"type":"ADDED","object":"x"}`
+	for end := 1; end < len(event); end++ {
+		err := readEvents(strings.NewReader(event+event[:end]), newText, func(watchEvent) error { return nil })
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, event[:end])
+	}
+	for _, text := range []string{`"x"`, `[]`, `null`, `{"type":1}`, `{"type":"ADDED","object":{}}`, `{"object":{},"type":"ADDED"}`, `{]`} {
+		err := readEvents(strings.NewReader(text), newText, func(watchEvent) error { return nil })
+		require.Error(t, err, text)
+		require.NotErrorIs(t, err, io.EOF, text)
+	}
 }
 
 // answerInTurn answers each request with the next of these texts.
@@ -229,6 +242,12 @@ func TestMailboxCacheCountsWhatItKeeps(t *testing.T) {
 	})
 }
 
+func decodeText(t *testing.T, w *mailboxWatch, object string) watchEvent {
+	event, err := decodeEvent(json.NewDecoder(strings.NewReader(`{"type":"ADDED","object":`+object+`}`)), w.newEventObject)
+	require.NoError(t, err)
+	return event
+}
+
 // An object that was not asked for is dropped, and counts as a failure.
 func TestWatchDropsObjectsOfOthers(t *testing.T) {
 	c := connectTo(t, scriptedServer{})
@@ -240,7 +259,7 @@ func TestWatchDropsObjectsOfOthers(t *testing.T) {
 		strings.Replace(reportPage("page-0", "", 1), `"ClusterReport"`, `"ClusterPlan"`, 1),
 		reportPage("", "", 1),
 	} {
-		changed, err := w.apply(t.Context(), watchEvent{watch.Added, []byte(text)})
+		changed, err := w.apply(t.Context(), decodeText(t, w, text))
 		require.NoError(t, err)
 		require.False(t, changed)
 		failure := <-c.watchErrors

@@ -57,6 +57,8 @@ func TestDiffScreens(t *testing.T) {
 		}}}, exit.No},
 		"fleet": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "fleetConcurrency": "12"}, ServerAnswer: "0 of 4 members would change.\nThe budget of the fleet: fleetConcurrency 20→12.",
 			Unread: "From the hub's kinds alone, without its read API: no rights"}, exit.No},
+		"hosts": {fleetpolicy.DiffSnapshot{InForce: data{"fleetConcurrency": "20", "fleetSources": "- {name: eu, hosts: ['*.eu.example.com'], concurrency: 1}"},
+			Then: data{"fleetConcurrency": "20", "fleetSources": "- {name: eu, hosts: ['*.example.com'], concurrency: 1}"}}, exit.No},
 		"windows": {fleetpolicy.DiffSnapshot{InForce: inForce, Then: data{"concurrency": "3", "fleetConcurrency": "20", "windows": `
 - {cron: "0 22 * * *", duration: 8h, timeZone: Europe/Berlin, concurrency: 9, fleetConcurrency: 40}`}}, exit.No},
 		"ineffective": {fleetpolicy.DiffSnapshot{InForce: data{"concurrency": "3"}, Then: data{"concurrency": "3", "allowedNamespaces": "farm", "fleetGrantDuration": "1m",

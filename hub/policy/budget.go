@@ -352,8 +352,49 @@ func describeBudgetChange(now, then *Policy) string {
 		addChange(KeyExcessTolerance, before.ExcessTolerance.String(), after.ExcessTolerance.String())
 	}
 	addChange(apipolicy.KeyFleetSources, before.formatSources(), after.formatSources())
-	addChange("windows of fleetConcurrency", now.formatFleetWindows(), then.formatFleetWindows())
+	if after != nil && before != nil {
+		parts = append(parts, describeHostsChange(before.Sources, after.Sources)...)
+	}
+	if change := describeListChange("windows of fleetConcurrency", now.listFleetWindows(), then.listFleetWindows(), "; "); change != "" {
+		parts = append(parts, change)
+	}
 	return strings.Join(parts, ", ")
+}
+
+// describeHostsChange describes what changes of the hosts of each group that stays.
+func describeHostsChange(before, after []SourceBudget) (parts []string) {
+	for _, group := range after {
+		i := slices.IndexFunc(before, func(s SourceBudget) bool { return s.Name == group.Name })
+		if i < 0 {
+			continue
+		}
+		if change := describeListChange("hosts of "+group.Name, before[i].Hosts, group.Hosts, " "); change != "" {
+			parts = append(parts, change)
+		}
+	}
+	return parts
+}
+
+// maxListedEntries bounds each side of describeListChange.
+const maxListedEntries = 5
+
+// describeListChange lists both sides of a change; empty for none. Invariant: the first difference
+// is listed. Equal entries before it are left out where they fill the bound.
+func describeListChange(what string, before, after []string, separator string) string {
+	if slices.Equal(before, after) {
+		return ""
+	}
+	same := 0
+	for same < min(len(before), len(after)) && before[same] == after[same] {
+		same++
+	}
+	if same >= maxListedEntries {
+		before, after, what = before[same:], after[same:], fmt.Sprintf("%s after the first %d", what, same)
+	}
+	list := func(entries []string) string {
+		return cmp.Or(joinBounded(entries, separator, maxListedEntries), "none")
+	}
+	return what + " " + list(before) + "→" + list(after)
 }
 
 func (b *Budget) formatConcurrency() string {
@@ -363,18 +404,14 @@ func (b *Budget) formatConcurrency() string {
 	return strconv.Itoa(int(b.Concurrency))
 }
 
-// maxListedWindows bounds formatFleetWindows.
-const maxListedWindows = 5
-
-func (p *Policy) formatFleetWindows() string {
-	if p == nil || len(p.fleetWindows) == 0 {
-		return "none"
+func (p *Policy) listFleetWindows() (parts []string) {
+	if p == nil {
+		return nil
 	}
-	var parts []string
 	for _, w := range p.fleetWindows {
 		parts = append(parts, fmt.Sprintf("%d at %q %s for %s", *w.FleetConcurrency, w.Cron, cmp.Or(w.TimeZone, "UTC"), apipolicy.FormatDuration(w.Duration)))
 	}
-	return joinBounded(parts, "; ", maxListedWindows)
+	return parts
 }
 
 func (b *Budget) formatSources() string {

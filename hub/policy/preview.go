@@ -279,13 +279,13 @@ func describeChangedKeys(before, after map[string]string) string {
 	}
 	var changed []string
 	for _, key := range slices.Sorted(maps.Keys(mergeMaps(before, after))) {
-		// The groups are listed once, with the fleet's budget.
-		if key == apipolicy.KeyConcurrency || key == apipolicy.KeyFleetSources || before[key] == after[key] {
-			continue
-		}
-		if key == apipolicy.KeyWindows {
+		switch {
+		case key == apipolicy.KeyConcurrency, before[key] == after[key]:
+		case key == apipolicy.KeyWindows:
 			changed = append(changed, describeWindowsChange(before[key], after[key]))
-		} else {
+		case key == apipolicy.KeyFleetSources:
+			changed = append(changed, key+" changed") // what of them is said once, with the fleet's budget
+		default:
 			changed = append(changed, fmt.Sprintf("%s %s→%s", key, cmp.Or(before[key], "-"), cmp.Or(after[key], "-")))
 		}
 	}

@@ -36,6 +36,9 @@ type testFleet struct {
 	policy string
 }
 
+// fleetSources are the groups of the policy in force.
+const fleetSources = `[{name: bucket, hosts: ["b.example.com"], concurrency: 8}]`
+
 // fleetImages are the images on the page of each member.
 func fleetImages(phase v1alpha1.Phase) []v1alpha1.ReportedImage {
 	return []v1alpha1.ReportedImage{
@@ -77,7 +80,7 @@ func newTestFleet(t testing.TB, members ...string) *testFleet {
 	f.API = &API{
 		Members: f.client, Index: index, Pages: fakePages{}, ReportsLoaded: func() bool { return true }, Changes: changes,
 		Policy: func() answers.PolicyInForce {
-			p, _, errs := policy.ParsePolicy(map[string]string{"concurrency": f.policy, "fleetConcurrency": "20", "fleetSources": `[{name: bucket, hosts: ["b.example.com"], concurrency: 8}]`})
+			p, _, errs := policy.ParsePolicy(map[string]string{"concurrency": f.policy, "fleetConcurrency": "20", "fleetSources": fleetSources})
 			require.Empty(t, errs)
 			return answers.PolicyInForce{Policy: p, Accepted: true}
 		},
@@ -299,7 +302,7 @@ func TestHistoryAnswer(t *testing.T) {
 func TestBlastRadius(t *testing.T) {
 	f := newTestFleet(t, "a", "b")
 	var r readapi.BlastRadius
-	f.read(t, "blastradius?policy="+url.QueryEscape(`{concurrency: "4", overrides: "[{cluster: a, concurrency: 1}]", fleetConcurrency: "20"}`), &r)
+	f.read(t, "blastradius?policy="+url.QueryEscape(`{concurrency: "4", overrides: "[{cluster: a, concurrency: 1}]", fleetConcurrency: "20", fleetSources: '`+fleetSources+`'}`), &r)
 	require.Len(t, r.Rows, 1)
 	row := r.Rows[0]
 	assert.Equal(t, "a", row.Member)

@@ -27,14 +27,17 @@ type ImageSnapshot struct {
 	// ObservedAt is when it was so, by the clock of Now; zero for now.
 	ObservedAt time.Time
 	Phase      v1alpha1.Phase
-	Reason     v1alpha1.Reason
-	Message    string
-	Stalled    bool
-	QueuedAt   *metav1.Time
-	Holders    []string
-	HolderN    int32
-	Bytes      int64
-	Budget     Budget
+	// Plan is the state of the plan's item of an image that is not created; else empty. Then Reason and
+	// Message are the item's.
+	Plan     v1alpha1.PlanItemState
+	Reason   v1alpha1.Reason
+	Message  string
+	Stalled  bool
+	QueuedAt *metav1.Time
+	Holders  []string
+	HolderN  int32
+	Bytes    int64
+	Budget   Budget
 	// Activity is what the cluster imports and queues; nil where that is unknown.
 	Activity     *v1alpha1.ReportedActivity
 	SourceLimits map[string]int32
@@ -57,16 +60,18 @@ type Budget struct {
 
 // Image is why an image is where it is.
 type Image struct {
-	Cluster    string             `json:"cluster"`
-	Namespace  string             `json:"namespace"`
-	Name       string             `json:"name"`
-	Verdict    readapi.WhyVerdict `json:"verdict"`
-	Phase      v1alpha1.Phase     `json:"phase,omitempty"`
-	Reason     v1alpha1.Reason    `json:"reason,omitempty"`
-	Message    string             `json:"message,omitempty"`
-	Unknown    string             `json:"unknown,omitempty"`
-	ObservedAt metav1.Time        `json:"observedAt"`
-	QueuedAt   *metav1.Time       `json:"queuedAt,omitempty"`
+	Cluster   string             `json:"cluster"`
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Verdict   readapi.WhyVerdict `json:"verdict"`
+	Phase     v1alpha1.Phase     `json:"phase,omitempty"`
+	// Plan is Waiting or Rejected for a planned image that is not created, which has no phase.
+	Plan       v1alpha1.PlanItemState `json:"plan,omitempty"`
+	Reason     v1alpha1.Reason        `json:"reason,omitempty"`
+	Message    string                 `json:"message,omitempty"`
+	Unknown    string                 `json:"unknown,omitempty"`
+	ObservedAt metav1.Time            `json:"observedAt"`
+	QueuedAt   *metav1.Time           `json:"queuedAt,omitempty"`
 	// GoFirst is how many images of the queue go first; absent if it does not wait in the
 	// listed part of the queue.
 	GoFirst  *int              `json:"goFirst,omitempty"`
@@ -112,7 +117,7 @@ const maxListed = v1alpha1.MaxQueuedImports
 func NewImage(s ImageSnapshot) *Image {
 	w := &Image{
 		Cluster: s.Cluster, Namespace: s.Namespace, Name: s.Name,
-		Phase: s.Phase, Reason: s.Reason, Message: s.Message, Unknown: s.Unknown, ObservedAt: metav1.NewTime(s.observedAt()),
+		Phase: s.Phase, Plan: s.Plan, Reason: s.Reason, Message: s.Message, Unknown: s.Unknown, ObservedAt: metav1.NewTime(s.observedAt()),
 		QueuedAt: s.QueuedAt, Budget: s.Budget, Holders: s.Holders, HolderCount: max(s.HolderN, int32(len(s.Holders))), Queue: []Import{},
 	}
 	w.Verdict = s.verdict()
@@ -147,8 +152,10 @@ func (s ImageSnapshot) verdict() readapi.WhyVerdict {
 		return readapi.WhyUnknown
 	case s.Phase == v1alpha1.PhaseSucceeded, s.Phase == v1alpha1.PhaseTerminating, s.Phase == v1alpha1.PhasePrunePending:
 		return readapi.WhyReady // they serve
-	case s.Phase == v1alpha1.PhaseFailed, s.Phase == v1alpha1.PhaseDeleting:
+	case s.Phase == v1alpha1.PhaseFailed, s.Phase == v1alpha1.PhaseDeleting, s.Plan == v1alpha1.PlanItemRejected:
 		return readapi.WhyFailed
+	case s.Plan == v1alpha1.PlanItemWaiting && s.Reason != "":
+		return readapi.WhyHeld // an item has a reason while a person is waited for
 	case s.Stalled, s.Reason.NeedsUserAction(), s.Reason == v1alpha1.ReasonPaused:
 		return readapi.WhyHeld
 	default:

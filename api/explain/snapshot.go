@@ -35,14 +35,14 @@ func (s *ImageSnapshot) SetReported(img *v1alpha1.ReportedImage, isPlanned bool)
 	if img == nil {
 		s.Missing = true
 		if isPlanned {
-			s.Reason, s.Message, s.Missing = v1alpha1.ReasonImageMissing, "planned; the cluster has not reported the image yet", false
+			s.Plan, s.Message, s.Missing = v1alpha1.PlanItemWaiting, "planned; the cluster has not reported the image yet", false
 		}
 		return
 	}
-	s.Phase, s.Reason, s.Message, s.Stalled = img.Phase, img.Reason, img.Message, img.Stalled
+	s.Phase, s.Reason, s.Message, s.Stalled = img.Phase, img.Reason, DescribeMessage(string(img.Phase), img.Message), img.Stalled
 	s.Holders, s.HolderN, s.Bytes = img.Holders, img.References, img.Bytes
-	if s.Phase == "" && img.Plan != nil { // the plan's item is not there yet
-		s.Reason, s.Message = img.Plan.Reason, img.Plan.Message
+	if plan := img.UnappliedPlan(); plan != nil {
+		s.Plan, s.Reason, s.Message = plan.State, plan.Reason, plan.Message
 	}
 }
 

@@ -8,16 +8,45 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// State is phase and reason, as kubectl get shows them.
-func (w *Image) State() string {
-	switch {
-	case w.Phase == "" && w.Reason == "":
-		return "not known"
-	case w.Reason == "" || string(w.Reason) == string(w.Phase):
-		return string(w.Phase)
-	default:
-		return string(w.Phase) + ", " + string(w.Reason)
+// DescribeMessage returns the message of an image or machine; of one without a phase, why there is none.
+func DescribeMessage(phase, message string) string {
+	if phase == "" && message == "" {
+		return "the agent has not processed it yet; kubectl ot doctor shows whether it runs"
 	}
+	return message
+}
+
+// ShownPhase is the phase of an image; of one that is not created, what the agent did with its plan's item.
+func ShownPhase(phase v1alpha1.Phase, plan v1alpha1.PlanItemState) string {
+	switch {
+	case plan == v1alpha1.PlanItemRejected:
+		return string(plan)
+	case plan != "":
+		return "Planned"
+	default:
+		return string(phase)
+	}
+}
+
+// FormatState returns phase and reason of an image or machine, as kubectl get shows them.
+func FormatState(phase, reason string) string {
+	switch {
+	case phase == "":
+		return "new"
+	case reason == "" || reason == phase:
+		return phase
+	default:
+		return phase + ", " + reason
+	}
+}
+
+// State is phase and reason.
+func (w *Image) State() string {
+	phase := ShownPhase(w.Phase, w.Plan)
+	if phase == "" && w.Verdict == readapi.WhyUnknown {
+		return "not known"
+	}
+	return FormatState(phase, string(w.Reason))
 }
 
 // ShownMessage is the message of the image, where Waiting does not say it better.

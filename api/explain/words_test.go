@@ -29,6 +29,11 @@ func TestVerdicts(t *testing.T) {
 		"paused":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonPaused}, readapi.WhyHeld, "Queued, Paused", ""},
 		"out of date":        {explain.ImageSnapshot{Phase: v1alpha1.PhaseSucceeded, Unknown: "Silent"}, readapi.WhyUnknown, "Succeeded", ""},
 		"missing":            {explain.ImageSnapshot{Missing: true}, readapi.WhyUnknown, "not known", ""},
+		"new":                {explain.ImageSnapshot{}, readapi.WhyWaits, "new", ""},
+		"planned":            {explain.ImageSnapshot{Plan: v1alpha1.PlanItemWaiting, Message: "not created yet"}, readapi.WhyWaits, "Planned", ""},
+		"planned, held":      {explain.ImageSnapshot{Plan: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing, Message: "create it"}, readapi.WhyHeld, "Planned, NamespaceMissing", ""},
+		"planned and silent": {explain.ImageSnapshot{Plan: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing, Unknown: "Silent"}, readapi.WhyUnknown, "Planned, NamespaceMissing", ""},
+		"rejected":           {explain.ImageSnapshot{Plan: v1alpha1.PlanItemRejected, Message: "not allowed"}, readapi.WhyFailed, "Rejected", ""},
 		"queued":             {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued", "Waits for a slot. 1 image goes first."},
 		"waits for a window": {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonWaitingForWindow, Message: "opens at 22:00", Namespace: "n", Name: "b", Activity: activity()}, readapi.WhyWaits, "Queued, WaitingForWindow", ""},
 		"queued and silent":  {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Namespace: "n", Name: "b", Activity: activity(), Unknown: "Silent"}, readapi.WhyUnknown, "Queued", ""},
@@ -42,6 +47,30 @@ func TestVerdicts(t *testing.T) {
 			if c.wantText == "" {
 				assert.Equal(t, c.of.Message, w.ShownMessage())
 			}
+		})
+	}
+}
+
+// TestReportedPlan: what an agent did with a planned image explains one that it did not create.
+func TestReportedPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		of                     v1alpha1.ReportedImage
+		want                   readapi.WhyVerdict
+		wantState, wantMessage string
+	}{
+		"waits":            {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: "not created yet"}}, readapi.WhyWaits, "Planned", "not created yet"},
+		"of a person":      {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceTerminating, Message: "it is being deleted"}}, readapi.WhyHeld, "Planned, NamespaceTerminating", "it is being deleted"},
+		"rejected":         {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "namespace images is not allowed"}}, readapi.WhyFailed, "Rejected", "namespace images is not allowed"},
+		"created":          {v1alpha1.ReportedImage{UID: "1", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied}}, readapi.WhyWaits, "new", "the agent has not processed it yet; kubectl ot doctor shows whether it runs"},
+		"an edit rejected": {v1alpha1.ReportedImage{UID: "1", Phase: v1alpha1.PhaseSucceeded, Message: "ready", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "immutable"}}, readapi.WhyReady, "Succeeded", "ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := explain.ImageSnapshot{Now: now}
+			s.SetReported(&c.of, false)
+			w := explain.NewImage(s)
+			assert.Equal(t, c.want, w.Verdict)
+			assert.Equal(t, c.wantState, w.State())
+			assert.Equal(t, c.wantMessage, w.ShownMessage())
 		})
 	}
 }

@@ -106,6 +106,7 @@ func TestFailedImageHasACommand(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*environment)
 		phase   v1alpha1.Phase
+		plan    v1alpha1.PlanItemState
 		missing bool
 		want    string
 	}{
@@ -113,13 +114,14 @@ func TestFailedImageHasACommand(t *testing.T) {
 		"the member":      {change: func(e *environment) { e.cluster, e.live, e.Member = "lab", true, "ctx" }, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --cluster lab --live --member-context ctx"},
 		"this cluster":    {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --live"},
 		"it has not":      {change: func(*environment) {}, phase: v1alpha1.PhaseQueued},
+		"it is rejected":  {change: func(*environment) {}, plan: v1alpha1.PlanItemRejected},
 		"it is not there": {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, missing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, _ := newTestEnvironment("")
 			e.Flags = connect.NewFlags()
 			test.change(e)
-			w := e.explainImage(why.ImageSnapshot{Now: e.now(), Cluster: "lab", Namespace: "farm", Name: "centos-5", Phase: test.phase, Missing: test.missing})
+			w := e.explainImage(why.ImageSnapshot{Now: e.now(), Cluster: "lab", Namespace: "farm", Name: "centos-5", Phase: test.phase, Plan: test.plan, Missing: test.missing})
 			assert.Equal(t, test.want, w.Command)
 		})
 	}

@@ -105,7 +105,7 @@ func (e *environment) whyImageIn(ctx context.Context, namespace, name string) (a
 // whoever declared it.
 func (e *environment) explainImage(s why.ImageSnapshot) *why.Image {
 	w := why.NewImage(s)
-	if w.Verdict == why.Failed && !s.Missing {
+	if w.Verdict == why.Failed && !s.Missing && s.Plan == "" {
 		words := append([]string{shellword.FormatCommand("kubectl ot image retry %s -n %s", w.Name, w.Namespace)}, e.scope()...)
 		if !e.live {
 			words = append(words, "--live")

@@ -142,7 +142,10 @@ func TestImages(t *testing.T) {
 	rows.Add(list.NewReportedImage("bergen", &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "ubuntu-24", Phase: v1alpha1.PhaseSucceeded, References: 2, Bytes: 24 << 30, Attempts: 1, Source: "http https://images.example.com/a"}, ""))
 	rows.Add(list.NewReportedImage("bergen", &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "win-11", Phase: v1alpha1.PhaseSyncing, Reason: "Importing", Bytes: 60 << 30, Attempts: 2}, ""))
 	rows.Add(list.NewReportedImage("edge-3", &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "old", Phase: v1alpha1.PhaseQueued, Reason: "WaitingForSlot"}, "Silent"))
-	rows.Add(list.NewReportedImage("edge-3", &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "planned"}, ""))
+	rows.Add(list.NewReportedImage("edge-3", &v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "planned", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: "not created yet"}}, ""))
+	rows.Add(list.NewReportedImage("lab", &v1alpha1.ReportedImage{Namespace: "images", Name: "held", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing, Message: "namespace images does not exist: create it"}}, ""))
+	rejected := list.NewReportedImage("lab", &v1alpha1.ReportedImage{Namespace: "images", Name: "rejected", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "namespace images is not allowed"}}, "")
+	rows.Add(rejected)
 	rows.Add(list.NewFailedImage("lab", &v1alpha1.ImageSummary{Namespace: "vmdi-farm", Name: "centos-5", Reason: "NotFound", Message: `the source answered "404 Not Found"`}))
 	live := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: "vmdi-farm", Name: "live"}}
 	live.Spec.DiskSize, live.Spec.URL = resource.MustParse("24Gi"), "https://images.example.com/a?token=secret"
@@ -157,6 +160,10 @@ func TestImages(t *testing.T) {
 	empty.Add(row)
 	empty.Finish()
 	rendertest.Golden(t, "none", now, empty)
+	failing, err := list.NewImages(now, list.Query{Failing: true})
+	require.NoError(t, err)
+	failing.Add(rejected)
+	assert.Equal(t, []string{"vmdiskimage.pelotech.ot/rejected"}, failing.Names(), "the cluster never gets it")
 }
 
 func TestMachines(t *testing.T) {

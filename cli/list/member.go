@@ -7,18 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
 )
 
 // Image is a row of get images of one cluster, or of failed images of all.
 type Image struct {
-	Cluster   string          `json:"cluster,omitempty"`
-	Namespace string          `json:"namespace"`
-	Name      string          `json:"name"`
-	Phase     v1alpha1.Phase  `json:"phase,omitempty"`
-	Reason    v1alpha1.Reason `json:"reason,omitempty"`
-	Message   string          `json:"message,omitempty"`
+	Cluster   string         `json:"cluster,omitempty"`
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	Phase     v1alpha1.Phase `json:"phase,omitempty"`
+	// Plan is Waiting or Rejected for a planned image that is not created, which has no phase.
+	Plan    v1alpha1.PlanItemState `json:"plan,omitempty"`
+	Reason  v1alpha1.Reason        `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
 	// Unknown: the cluster is silent, or its report is incomplete.
 	Unknown bool `json:"unknown,omitempty"`
 	// Machines that need it, Bytes of storage and Attempts are absent where they are unknown.
@@ -47,10 +50,14 @@ func NewImages(now time.Time, q Query) (*List[Image], error) { return newList(no
 // NewReportedImage returns the row of an image in a cluster's report. unknown is why the
 // report may be out of date; empty if it is not.
 func NewReportedImage(cluster string, i *v1alpha1.ReportedImage, unknown string) Image {
-	return Image{
+	row := Image{
 		Cluster: cluster, Namespace: i.Namespace, Name: i.Name, Phase: i.Phase, Reason: i.Reason, Message: i.Message, Unknown: unknown != "",
 		Machines: &i.References, Bytes: &i.Bytes, Attempts: &i.Attempts, Source: i.Source,
 	}
+	if plan := i.UnappliedPlan(); plan != nil {
+		row.Plan, row.Reason, row.Message = plan.State, plan.Reason, plan.Message
+	}
+	return row
 }
 
 // NewFailedImage returns the row of an image that failed, as a MemberCluster lists it.
@@ -69,10 +76,12 @@ func NewLiveImage(cluster string, i *v1alpha1.VMDiskImage) Image {
 func (i Image) rowName() string   { return i.Name }
 func (i Image) reference() string { return render.Reference("VMDiskImage", i.Name) }
 func (i Image) isUnknown() bool   { return i.Unknown }
-func (i Image) isFailing() bool   { return i.Phase == v1alpha1.PhaseFailed }
+func (i Image) isFailing() bool {
+	return i.Phase == v1alpha1.PhaseFailed || i.Plan == v1alpha1.PlanItemRejected
+}
 
 func (i Image) cells(time.Time) []render.Line {
-	word := string(cmp.Or(i.Phase, "Planned"))
+	word := cmp.Or(explain.ShownPhase(i.Phase, i.Plan), "new")
 	if i.Reason != "" && i.Phase != v1alpha1.PhaseSucceeded {
 		word += " " + string(i.Reason)
 	}
@@ -80,8 +89,10 @@ func (i Image) cells(time.Time) []render.Line {
 	switch {
 	case i.Unknown:
 		sign = render.Unknown
-	case i.Phase == v1alpha1.PhaseFailed:
+	case i.isFailing():
 		sign = render.Failed
+	case i.Plan != "" && i.Reason != "":
+		sign = render.Attention
 	case i.Phase == v1alpha1.PhaseSucceeded:
 		sign = render.Done
 	case i.Phase == v1alpha1.PhaseSyncing:

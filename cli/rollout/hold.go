@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/approval"
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/storedtime"
@@ -311,7 +312,7 @@ func RetryImage(img *v1alpha1.VMDiskImage) (*Action, error) {
 		return nil, fmt.Errorf("%s/%s has not failed: it is %s, %s: there is nothing to retry", img.Namespace, img.Name, st.Phase, st.Reason)
 	default:
 		a.Done = fmt.Sprintf("%s/%s has all attempts again", img.Namespace, img.Name)
-		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s, %s; an import that runs goes on, and a wait for the next attempt ends", st.Phase, st.Reason))
+		a.Notes = append(a.Notes, fmt.Sprintf("it has not failed: it is %s; an import that runs goes on, and a wait for the next attempt ends", explain.FormatState(string(st.Phase), string(st.Reason))))
 	}
 	return a, nil
 }

@@ -296,10 +296,12 @@ func TestRetryImage(t *testing.T) {
 		phase               v1alpha1.Phase
 		reason              v1alpha1.Reason
 		wantDone, wantError string
+		wantState           string
 	}{
-		"failed":    {v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound, "farm/i4 starts over, with all attempts", ""},
-		"ready":     {v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, "", "farm/i4 has not failed: it is Succeeded, Ready: there is nothing to retry"},
-		"backs off": {v1alpha1.PhaseQueued, v1alpha1.ReasonBackingOff, "farm/i4 has all attempts again", ""},
+		"failed":    {v1alpha1.PhaseFailed, v1alpha1.ReasonNotFound, "farm/i4 starts over, with all attempts", "", ""},
+		"ready":     {v1alpha1.PhaseSucceeded, v1alpha1.ReasonReady, "", "farm/i4 has not failed: it is Succeeded, Ready: there is nothing to retry", ""},
+		"backs off": {v1alpha1.PhaseQueued, v1alpha1.ReasonBackingOff, "farm/i4 has all attempts again", "", "Queued, BackingOff"},
+		"new":       {"", "", "farm/i4 has all attempts again", "", "new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			img := &v1alpha1.VMDiskImage{ObjectMeta: metav1.ObjectMeta{Namespace: "farm", Name: "i4"}, Status: v1alpha1.VMDiskImageStatus{Phase: test.phase, Reason: test.reason}}
@@ -311,6 +313,9 @@ func TestRetryImage(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, test.wantDone, a.Done)
 			assert.Equal(t, test.phase != v1alpha1.PhaseFailed, len(a.Notes) > 0)
+			for _, note := range a.Notes {
+				assert.Contains(t, note, "it has not failed: it is "+test.wantState+"; an import that runs goes on")
+			}
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -33,7 +34,7 @@ func (m Member) OfImage(namespace, name string) ImageSnapshot {
 			continue
 		}
 		st := &img.Status
-		s.Missing, s.Phase, s.Reason, s.Message = false, st.Phase, st.Reason, st.Message
+		s.Missing, s.Phase, s.Reason, s.Message = false, st.Phase, st.Reason, explain.DescribeMessage(string(st.Phase), st.Message)
 		s.Holders, s.HolderN, s.Bytes = st.References.Holders, st.References.Count, st.BytesTotal
 		s.Stalled = isTrue(st.Conditions, v1alpha1.ConditionStalled)
 		if st.Phase == v1alpha1.PhaseQueued {

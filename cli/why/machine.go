@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/shellword"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -70,7 +71,7 @@ func NewMachine(s MachineSnapshot) *Machine {
 	st := &s.Machine.Status
 	w := &Machine{
 		Envelope: render.NewEnvelope("WhyMachine"), Cluster: s.Cluster, Namespace: s.Machine.Namespace, Name: s.Machine.Name,
-		Phase: st.Phase, Reason: st.Reason, Message: st.Message, Verdict: Waits, Steps: []Step{}, now: s.Now,
+		Phase: st.Phase, Reason: st.Reason, Message: explain.DescribeMessage(string(st.Phase), st.Message), Verdict: Waits, Steps: []Step{}, now: s.Now,
 	}
 	switch {
 	case isTrue(st.Conditions, v1alpha1.ConditionReady):
@@ -121,17 +122,19 @@ func (w *Machine) ExitCode() exit.Code { return exitCodeOf(w.Verdict) }
 
 // Summary is the answer in one line.
 func (w *Machine) Summary() string {
-	text := w.Namespace + "/" + w.Name + ": " + string(w.Phase) + ", " + string(w.Reason)
+	text := w.Namespace + "/" + w.Name + ": " + w.state()
 	if w.Expected != nil && w.Expected.At != nil {
 		text += ", its image is expected at " + render.Clock(w.now, w.Expected.At.Time)
 	}
 	return text
 }
 
+func (w *Machine) state() string { return explain.FormatState(string(w.Phase), string(w.Reason)) }
+
 // Draw draws the screen.
 func (w *Machine) Draw(p *render.Page) {
 	line := append(render.Line{}, signOf(w.Verdict).With("%s/%s", w.Namespace, w.Name)...)
-	line = append(line, render.Text(": %s, %s", w.Phase, w.Reason))
+	line = append(line, render.Text(": %s", w.state()))
 	if w.Since != nil {
 		line = append(line, render.Text(", for %s", render.Age(w.now, w.Since.Time)))
 	}

@@ -178,6 +178,13 @@ func TestImageByTheReadAPI(t *testing.T) {
 	assert.Equal(t, exit.Unknown, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode(), "no such image is reported")
 	answer.Planned = true
 	assert.Equal(t, exit.NotYet, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode())
+	answer.Activity, answer.Position, answer.Expected = nil, nil, nil
+	answer.Image = &v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing, Message: "namespace vmdi-farm does not exist: create it"}}
+	w = why.NewImage(explain.FromReadAPI(now, answer))
+	assert.Equal(t, exit.Held, w.ExitCode(), "as rollout status says of the cluster")
+	rendertest.Golden(t, "image-planned", now, w)
+	answer.Image.Plan = &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "namespace vmdi-farm is not allowed"}
+	assert.Equal(t, exit.No, why.NewImage(explain.FromReadAPI(now, answer)).ExitCode(), "as image wait --for in= says")
 }
 
 func TestImageByTheHubsKinds(t *testing.T) {
@@ -218,6 +225,9 @@ func TestMachine(t *testing.T) {
 	assert.Equal(t, exit.No, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image}).ExitCode(), "its image failed")
 	machine.Status.Phase = v1alpha1.MachineFailed
 	assert.Equal(t, exit.No, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine}).ExitCode())
+	w = why.NewMachine(why.MachineSnapshot{Now: now, Machine: &v1alpha1.VirtualMachine{ObjectMeta: machine.ObjectMeta, Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: -1}}})
+	assert.Equal(t, "workspace-7/desk-2: new", w.Summary())
+	assert.Equal(t, "the agent has not processed it yet; kubectl ot doctor shows whether it runs", w.Message)
 	machine.Status.Conditions[0].Status = metav1.ConditionTrue
 	assert.Equal(t, exit.Yes, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image}).ExitCode())
 }

@@ -57,7 +57,7 @@ func (e *environment) newPruneReviewCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := prune.CheckApprovable(report, ""); err != nil {
+		if err := prune.CheckApprovable(report, "", spec); err != nil {
 			return err
 		}
 		selection := hubprune.NewSelection(e.now(), by, *spec)
@@ -112,7 +112,7 @@ func (e *environment) newPruneApproveCommand() *cobra.Command {
 	addDuration(flags, &deadline, "deadline", deadline, "how long to wait for clusters beyond --undo-window")
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
 		if yes && digest == "" {
-			return fmt.Errorf("-y needs --digest of the report that was reviewed: %s prints it", shellword.FormatCommand("kubectl ot prune review %s", args[0]))
+			return fmt.Errorf("-y needs --digest of the report that was reviewed: %s prints it", prune.ReviewCommand(args[0], &p.Spec))
 		}
 		if err := prune.CheckPatterns(p.Spec.Images, p.Spec.Clusters); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (e *environment) approvePrune(ctx context.Context, hub *connect.Cluster, na
 	if err != nil {
 		return err
 	}
-	if err := prune.CheckApprovable(report, digest); err != nil {
+	if err := prune.CheckApprovable(report, digest, &p.Spec); err != nil {
 		return err
 	}
 	if p.Name == "" {

@@ -219,3 +219,10 @@ func TestCreateReport(t *testing.T) {
 	_, err = e.createReport(t.Context(), hub, []string{"x"}, &reportFlags{selector: "a=b=c"})
 	require.ErrorContains(t, err, "-l a=b=c")
 }
+
+func TestReviewBeforeApprovalSelectsTheSame(t *testing.T) {
+	errOut := &bytes.Buffer{}
+	code := Run([]string{"prune", "approve", "spring", "-y", "--clusters", "lab", "--include-others"}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: errOut}, "v1.2.3")
+	assert.Equal(t, exit.Unanswered, code)
+	assert.Contains(t, errOut.String(), "kubectl ot prune review spring --clusters lab --include-others prints it")
+}

@@ -58,8 +58,8 @@ func NewApproval(now time.Time, r *v1alpha1.PruneReport, p *v1alpha1.ImagePrune,
 	return a
 }
 
-// CheckApprovable returns why a report cannot be approved as digest names it.
-func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
+// CheckApprovable returns why what spec selects of a report cannot be approved as digest names it.
+func CheckApprovable(r *v1alpha1.PruneReport, digest string, spec *v1alpha1.ImagePruneSpec) error {
 	switch {
 	case r.Spec.Schedule != "" && r.Status.LastReport != "":
 		return fmt.Errorf("PruneReport %s is a schedule: review its last report, %s", r.Name, r.Status.LastReport)
@@ -72,7 +72,7 @@ func CheckApprovable(r *v1alpha1.PruneReport, digest string) error {
 	case r.Status.Phase != v1alpha1.PruneReportComplete:
 		return fmt.Errorf("PruneReport %s is not complete: %d of %s have answered", r.Name, r.Status.Clusters.Answered, render.Count(r.Status.Clusters.Total, "cluster"))
 	case digest != "" && digest != r.Status.Digest:
-		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, shellword.FormatCommand("kubectl ot prune review %s", r.Name))
+		return fmt.Errorf("PruneReport %s has digest %s, not %s: it is another report than the one that was reviewed. Review it: %s", r.Name, r.Status.Digest, digest, ReviewCommand(r.Name, spec))
 	}
 	return nil
 }

@@ -83,6 +83,28 @@ func TestReviewScreens(t *testing.T) {
 	rendertest.Golden(t, "complete", now, prune.NewReport(now, newReport(nil)))
 }
 
+// TestCommandsSelectNoMore: what is copied from a screen or an error selects what was asked about.
+func TestCommandsSelectNoMore(t *testing.T) {
+	people := v1alpha1.ImagePruneSpec{Images: []string{"vmdi-farm/scratch*", "vmdi-farm/a"}, Clusters: []string{"bergen"}}
+	const selected = " --images 'vmdi-farm/scratch*,vmdi-farm/a' --clusters bergen"
+	for name, test := range map[string]struct {
+		by   readapi.PruneBy
+		spec v1alpha1.ImagePruneSpec
+		want string
+	}{
+		"images of people":             {readapi.PruneByImage, people, "kubectl ot prune review spring" + selected + " --include-others"},
+		"images of people, by cluster": {readapi.PruneByCluster, people, "kubectl ot prune review spring" + selected + " --include-others --by cluster"},
+		"with them":                    {readapi.PruneByImage, v1alpha1.ImagePruneSpec{Images: people.Images, Clusters: people.Clusters, IncludeOthers: true}, "kubectl ot prune approve spring --digest " + digest + selected + " --include-others"},
+		"others":                       {readapi.PruneByImage, v1alpha1.ImagePruneSpec{Clusters: []string{"oslo"}}, "kubectl ot prune approve spring --digest " + digest + " --clusters oslo"},
+		"nothing":                      {readapi.PruneByImage, v1alpha1.ImagePruneSpec{Clusters: []string{"lab"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, prune.NewReview(now, newReport(nil), selectIn(test.by, test.spec, parts()...), 0, "").Command)
+		})
+	}
+	require.ErrorContains(t, prune.CheckApprovable(newReport(nil), "0", &people), "Review it: kubectl ot prune review spring"+selected)
+}
+
 func invalidSchedule(r *v1alpha1.PruneReport) {
 	r.Spec.Schedule = "x"
 	r.Status = v1alpha1.PruneReportStatus{
@@ -187,7 +209,7 @@ func TestCheckApprovable(t *testing.T) {
 		"schedule":         {change: func(r *v1alpha1.PruneReport) { r.Spec.Schedule, r.Status.LastReport = "0 6 * * 1", "spring-7" }, wantError: "its last report, spring-7"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := prune.CheckApprovable(newReport(test.change), test.digest)
+			err := prune.CheckApprovable(newReport(test.change), test.digest, &v1alpha1.ImagePruneSpec{})
 			if test.wantError == "" {
 				require.NoError(t, err)
 				return

@@ -98,26 +98,41 @@ func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, li
 	case total.Images > 0:
 		v.Command = approveCommand(r.Name, r.Status.Digest, s.Spec())
 	case leftOut.Count > 0:
-		v.Command = shellword.FormatCommand("kubectl ot prune review %s --include-others", r.Name)
+		wider := *s.Spec()
+		wider.IncludeOthers = true
+		v.Command = ReviewCommand(r.Name, &wider)
+		if v.By != readapi.PruneByImage {
+			v.Command += " --by " + string(v.By)
+		}
 	}
 	return v
 }
 
 // approveCommand is the command that approves exactly what was reviewed.
 func approveCommand(report, digest string, spec *v1alpha1.ImagePruneSpec) string {
-	command := shellword.FormatCommand("kubectl ot prune approve %s --digest %s", report, digest)
+	return shellword.FormatCommand("kubectl ot prune approve %s --digest %s", report, digest) + selectionFlags(spec)
+}
+
+// ReviewCommand is the command that reviews what spec selects.
+func ReviewCommand(report string, spec *v1alpha1.ImagePruneSpec) string {
+	return shellword.FormatCommand("kubectl ot prune review %s", report) + selectionFlags(spec)
+}
+
+// selectionFlags are the flags of review and approve that select as spec does. Invariant: a command that follows
+// from another selects no more, but for --include-others where that is its purpose.
+func selectionFlags(spec *v1alpha1.ImagePruneSpec) (flags string) {
 	for _, flag := range []struct {
 		name   string
 		values []string
 	}{{"--images", spec.Images}, {"--clusters", spec.Clusters}} {
 		if len(flag.values) > 0 {
-			command += " " + flag.name + " " + shellword.Quote(strings.Join(flag.values, ","))
+			flags += " " + flag.name + " " + shellword.Quote(strings.Join(flag.values, ","))
 		}
 	}
 	if spec.IncludeOthers {
-		command += " --include-others"
+		flags += " --include-others"
 	}
-	return command
+	return flags
 }
 
 // ExitCode of a report: Unknown where clusters did not answer.

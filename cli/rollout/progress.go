@@ -21,7 +21,8 @@ type Progress struct {
 	render.Envelope
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Observed: what follows is about the spec as it is, not as it was.
+	// Observed: the status is about the spec as it is. What follows, but for Paused, is left out where
+	// it is about the spec before.
 	Observed   bool                      `json:"observed"`
 	Phase      v1alpha1.RolloutPhase     `json:"phase,omitempty"`
 	Reason     string                    `json:"reason,omitempty"`
@@ -62,11 +63,15 @@ func IsObserved(img *v1alpha1.FleetDiskImage) bool {
 // NewProgress reads a FleetDiskImage.
 func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	st := &img.Status
-	p := &Progress{
-		Envelope: render.NewEnvelope("RolloutProgress"), Name: img.Name, Version: img.Spec.Version, Observed: IsObserved(img),
-		Phase: st.Phase, Reason: st.Reason, Message: st.Message, Stalled: meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled),
-		Clusters: st.Clusters, Waves: []Wave{}, Failing: st.Failing, Blocked: st.Blocked, ExpectedAt: st.ExpectedAt, now: now,
+	p := &Progress{Envelope: render.NewEnvelope("RolloutProgress"), Name: img.Name, Version: img.Spec.Version, Observed: IsObserved(img), Waves: []Wave{}, now: now}
+	if img.Spec.Rollout.Paused {
+		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
 	}
+	if !p.Observed {
+		return p
+	}
+	p.Phase, p.Reason, p.Message, p.Stalled = st.Phase, st.Reason, st.Message, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled)
+	p.Clusters, p.Failing, p.Blocked, p.ExpectedAt, p.Command = st.Clusters, st.Failing, st.Blocked, st.ExpectedAt, NextCommand(img)
 	for i := range st.Waves {
 		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
 		w.RequireApproval = approval.IsRequired(img, w.Name)
@@ -75,10 +80,6 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 		}
 		p.Waves = append(p.Waves, w)
 	}
-	if img.Spec.Rollout.Paused {
-		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
-	}
-	p.Command = NextCommand(img)
 	return p
 }
 

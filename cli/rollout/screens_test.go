@@ -30,6 +30,17 @@ func TestScreens(t *testing.T) {
 		rollout.SetPaused(img, true, "anna@example.com", "it does not boot")
 	}), now))
 	rendertest.Golden(t, "progress-new", now, rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) { img.Status = v1alpha1.FleetDiskImageStatus{} }), now))
+	changed := rollout.NewProgress(newImage(func(img *v1alpha1.FleetDiskImage) {
+		failing(img)
+		img.Status.ExpectedAt = ptr.To(metav1.NewTime(now.Add(time.Hour)))
+		img.Generation++
+	}), now)
+	rendertest.Golden(t, "progress-new", now, changed)
+	data, err := json.Marshal(changed)
+	require.NoError(t, err)
+	for _, of := range []string{"phase", "failing", "expectedAt", "command", "production"} {
+		assert.NotContains(t, string(data), of, "that is about the spec before")
+	}
 
 	approval, err := rollout.NewApproval(newImage(func(img *v1alpha1.FleetDiskImage) {
 		img.Spec.Rollout.MaxConcurrency = ptr.To(intstr.FromString("25%"))

@@ -69,16 +69,14 @@ func (w *Rollout) Names() []string { return []string{render.Reference("FleetDisk
 // NewRollout decides what the screen says.
 func NewRollout(s RolloutSnapshot) *Rollout {
 	img, st := s.Image, &s.Image.Status
-	w := &Rollout{
-		Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, Phase: st.Phase, Reason: st.Reason, Message: st.Message,
-		Clusters: st.Clusters, Waves: []Wave{}, ExpectedAt: st.ExpectedAt, NoEstimate: st.ExpectedReason, Failing: st.Failing, Blocked: st.Blocked, now: s.Now,
-	}
+	w := &Rollout{Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, Waves: []Wave{}, now: s.Now}
 	w.code, _ = rollout.ExitCodeOf(img, rollout.WantOf(img), rollout.WaitOptions{})
-	if st.ObservedGeneration != img.Generation {
-		w.Verdict, w.Phase, w.Reason, w.Message = Waits, "", "", "the hub has not seen the last change yet"
-		w.ExpectedAt, w.NoEstimate = nil, ""
+	if st.ObservedGeneration != img.Generation { // the status is about the spec before
+		w.Verdict, w.Message = Waits, "the hub has not seen the last change yet"
 		return w
 	}
+	w.Phase, w.Reason, w.Message, w.ExpectedAt, w.NoEstimate = st.Phase, st.Reason, st.Message, st.ExpectedAt, st.ExpectedReason
+	w.Clusters, w.Failing, w.Blocked = st.Clusters, st.Failing, st.Blocked
 	switch {
 	case st.Phase == v1alpha1.RolloutSucceeded:
 		w.Verdict = Ready

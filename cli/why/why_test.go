@@ -277,7 +277,10 @@ func TestRollout(t *testing.T) {
 	img.Status.Phase, img.Status.Reason = v1alpha1.RolloutWaiting, v1alpha1.ReasonOfflineClusters
 	assert.Equal(t, exit.Unknown, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode(), "as rollout status")
 	img.Generation++
-	assert.Equal(t, exit.NotYet, why.NewRollout(why.RolloutSnapshot{Now: now, Image: img}).ExitCode(), "the status is about the former spec")
+	w = why.NewRollout(why.RolloutSnapshot{Now: now, Image: img})
+	assert.Equal(t, exit.NotYet, w.ExitCode(), "the status is about the former spec")
+	assert.Empty(t, w.Failing)
+	assert.Zero(t, w.Clusters)
 }
 
 func TestCluster(t *testing.T) {

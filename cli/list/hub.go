@@ -66,7 +66,7 @@ func NewCluster(m *v1alpha1.MemberCluster) Cluster {
 	switch {
 	case m.Spec.Quarantine != nil:
 		c.State, c.Message = "Quarantined", m.Spec.Quarantine.Reason
-	case st.LastReport == nil:
+	case st.LastReport == nil && !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled): // otherwise a person has to act
 		c.State, c.Unknown = "NeverReported", true
 	case st.SilentSince != nil:
 		c.State, c.Unknown = "Silent", true

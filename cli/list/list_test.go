@@ -102,6 +102,20 @@ func TestFailingCluster(t *testing.T) {
 	assert.Equal(t, "1 failed image", listed.Message, "the list is newer than the counts")
 }
 
+// Somebody has to act for a cluster that never reported and is Stalled: it is not merely unknown.
+func TestStalledClusterWithoutReport(t *testing.T) {
+	rows, err := list.NewClusters(now, list.Query{Failing: true})
+	require.NoError(t, err)
+	rows.Add(list.NewCluster(newMember("new-1", func(m *v1alpha1.MemberCluster) {
+		m.Status = v1alpha1.MemberClusterStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonJoinTokenExpired, Message: "its join token has expired"},
+			{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue},
+		}}
+	})))
+	rows.Finish()
+	assert.Equal(t, []list.Cluster{{Name: "new-1", State: v1alpha1.ReasonJoinTokenExpired, Message: "its join token has expired"}}, rows.Items)
+}
+
 func TestWrongQueries(t *testing.T) {
 	_, err := list.NewClusters(now, list.Query{SortBy: "colour"})
 	require.ErrorContains(t, err, "--sort-by colour: must be one of failed, name, queued, report")

@@ -77,7 +77,7 @@ func NewCluster(now time.Time, member *v1alpha1.MemberCluster) *Cluster {
 	switch {
 	case member.Spec.Quarantine != nil:
 		w.Verdict, w.Reason, w.Message = Held, v1alpha1.ReasonQuarantined, member.Spec.Quarantine.Reason
-	case st.LastReport == nil:
+	case st.LastReport == nil && !isTrue(st.Conditions, v1alpha1.ConditionStalled): // otherwise a person has to act
 		w.Verdict, w.Reason = Unknown, v1alpha1.ReasonNeverReported
 		w.Commands = append(w.Commands, shellword.FormatCommand("kubectl ot doctor --member-context %s", member.Name))
 	case st.SilentSince != nil:

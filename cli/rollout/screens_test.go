@@ -90,13 +90,15 @@ func newReports(images ...v1alpha1.ReportedImage) []v1alpha1.ClusterReport {
 }
 
 func TestReportedImages(t *testing.T) {
-	reports := newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "moved", UID: "old"})
+	reports := newReports(v1alpha1.ReportedImage{Namespace: "images", Name: "moved", UID: "old"},
+		v1alpha1.ReportedImage{Namespace: "images", Name: "pruned", Prune: &v1alpha1.ReportedPrune{ImageUID: "1"}})
 	reports[0].Root.Pages = append(reports[0].Root.Pages, v1alpha1.PageRef{Name: "p2"})
 	reports = append(reports, v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: "p2"}, Sequence: 5, Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Namespace: "images", Name: "moved", UID: "new"}}}})
 	images := rollout.ListReported(reports)
 	assert.EqualValues(t, "new", rollout.FindReported(images, "images", "moved").UID)
 	assert.Nil(t, rollout.FindReported(images, "images", "win-11-23.9"), "the root does not list its page")
 	assert.Nil(t, rollout.FindReported(images, "elsewhere", "moved"))
+	assert.Nil(t, rollout.FindReported(images, "images", "pruned"), "it is gone")
 }
 
 func TestApprovals(t *testing.T) {

@@ -50,7 +50,7 @@ func WhyUnknown(m *v1alpha1.MemberCluster) string {
 	}
 }
 
-// ListReported returns the images that a member reports. Only pages that the root lists count.
+// ListReported returns the images that a member has or is to have. Only pages that its root lists count.
 func ListReported(reports []v1alpha1.ClusterReport) (images []v1alpha1.ReportedImage) {
 	listed := map[string]bool{}
 	for i := range reports {
@@ -66,7 +66,7 @@ func ListReported(reports []v1alpha1.ClusterReport) (images []v1alpha1.ReportedI
 			images = append(images, r.Page.Images...)
 		}
 	}
-	return images
+	return slices.DeleteFunc(images, func(img v1alpha1.ReportedImage) bool { return img.IsPruned() })
 }
 
 // FindReported returns what a member reports of an image; nil where it has none. An image that

@@ -11,6 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // Member is what a member's own kinds say.
@@ -214,20 +215,11 @@ func FromKinds(now time.Time, namespace, name string, member *v1alpha1.MemberClu
 	case st.SilentSince != nil:
 		s.Unknown, s.ObservedAt = v1alpha1.ReasonSilent, st.SilentSince.Time
 	}
-	var found *v1alpha1.ReportedImage
 	for i := range reports {
-		r := &reports[i]
-		if page := r.Page; page != nil {
-			for j := range page.Images {
-				if img := &page.Images[j]; img.Namespace == namespace && img.Name == name {
-					found = img
-				}
-			}
-		}
-		if r.Activity != nil {
+		if r := &reports[i]; r.Activity != nil {
 			s.SetActivity(r.Activity)
 		}
 	}
-	s.SetReported(found, false)
+	s.SetReported(rollout.FindReported(rollout.ListReported(reports), namespace, name), false)
 	return s
 }

@@ -189,14 +189,24 @@ func TestImageByTheReadAPI(t *testing.T) {
 
 func TestImageByTheHubsKinds(t *testing.T) {
 	member := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "bergen"}}
+	page := func(name string, sequence int64, images ...v1alpha1.ReportedImage) v1alpha1.ClusterReport {
+		return v1alpha1.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: name}, Sequence: sequence, Page: &v1alpha1.ReportPage{Images: images}}
+	}
 	reports := []v1alpha1.ClusterReport{
-		{Page: &v1alpha1.ReportPage{Images: []v1alpha1.ReportedImage{{Namespace: "vmdi-farm", Name: "ubuntu-24", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonWaitingForSlot}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MailboxName}, Root: &v1alpha1.ReportRoot{Pages: []v1alpha1.PageRef{{Name: "p1"}, {Name: "p2"}}}},
+		page("p1", 3, v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "ubuntu-24", UID: "1", Phase: v1alpha1.PhaseQueued, Reason: v1alpha1.ReasonWaitingForSlot},
+			v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "pruned", Prune: &v1alpha1.ReportedPrune{ImageUID: "2"}}),
+		page("p2", 2, v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "ubuntu-24", UID: "1", Phase: v1alpha1.PhaseSucceeded}), // from which it moved
+		page("p3", 9, v1alpha1.ReportedImage{Namespace: "vmdi-farm", Name: "unlisted", UID: "3"}),
 		{Activity: newMember().OfImage("vmdi-farm", "ubuntu-24").Activity},
 	}
 	member.Status.LastReport = ptr.To(ago(time.Second))
 	w := why.NewImage(why.FromKinds(now, "vmdi-farm", "ubuntu-24", member, reports))
 	assert.Equal(t, exit.NotYet, w.ExitCode())
 	assert.NotNil(t, w.Expected.At)
+	for _, name := range []string{"pruned", "unlisted"} {
+		assert.True(t, why.FromKinds(now, "vmdi-farm", name, member, reports).Missing, name)
+	}
 	member.Status.SilentSince = ptr.To(ago(2 * time.Hour))
 	w = why.NewImage(why.FromKinds(now, "vmdi-farm", "ubuntu-24", member, reports))
 	assert.Equal(t, exit.Unknown, w.ExitCode())

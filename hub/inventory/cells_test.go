@@ -29,6 +29,7 @@ func TestCells(t *testing.T) {
 		"stalled":                {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseQueued, Stalled: true}}, "", readapi.CellQueued | readapi.CellMessage},
 		"serves what it was":     {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhaseSyncing, Revision: "2", ServingRevision: "1"}}, "", readapi.CellSyncing | readapi.CellBehind},
 		"going":                  {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: v1alpha1.PhasePrunePending}}, "", readapi.CellLeaving},
+		"pruned":                 {[]v1alpha1.ReportedImage{{Name: "i", Source: "s", Prune: &v1alpha1.ReportedPrune{ImageUID: "u"}}}, "", readapi.CellAbsent},
 		"a phase of a newer one": {[]v1alpha1.ReportedImage{{Name: "i", UID: "u", Source: "s", Phase: "Pondering"}}, "", readapi.CellOther},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,6 +54,16 @@ func TestCells(t *testing.T) {
 	assert.True(t, found)
 	assert.Equal(t, "page", page)
 	_, found = x.PageOf("b", "", "planned")
+	assert.False(t, found)
+
+	pruned := v1alpha1.ReportedImage{Name: "pruned", Prune: &v1alpha1.ReportedPrune{ImageUID: "u"}} // as agents report it, without a source
+	wanted := pruned
+	wanted.Name, wanted.Plan = "wanted again", &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting}
+	x.SetPage("a", "page", 2, []v1alpha1.ReportedImage{pruned, wanted})
+	x.SetRoot("a", newRoot(pageRef("page", 2)))
+	cells, _ = x.CellsOfImages([][2]string{{"", "pruned"}, {"", "wanted again"}}, []string{"a"})
+	assert.Equal(t, []byte{byte(readapi.CellAbsent), byte(readapi.CellPlanned)}, cells)
+	_, found = x.PageOf("a", "", "pruned")
 	assert.False(t, found)
 }
 

@@ -119,6 +119,9 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 	groups := map[string]*indexGroup{}
 	for i := range images {
 		img := &images[i]
+		if img.IsPruned() {
+			continue
+		}
 		e := newEntry(img)
 		p.sum.addEntry(&e)
 		if phases[e.phaseIndex] == v1alpha1.PhaseFailed {

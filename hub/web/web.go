@@ -304,7 +304,7 @@ func (a *API) listMemberImages(request *http.Request) (any, error) {
 			return nil, err
 		}
 		if found {
-			answer.Images = redactImages(images)
+			answer.Images = slices.DeleteFunc(redactImages(images), func(img v1alpha1.ReportedImage) bool { return img.IsPruned() })
 		}
 		if at+1 < len(pages) {
 			answer.Next = pages[at+1]

@@ -18,11 +18,11 @@ import (
 	"github.com/pelotech/ot-fleet/hub/rollout"
 )
 
-// fakePages has one image on each page, named like the page.
+// fakePages has one image on each page, named like the page, and one that has been pruned.
 type fakePages struct{}
 
 func (fakePages) Page(_ context.Context, _, page string) ([]v1alpha1.ReportedImage, bool, error) {
-	return []v1alpha1.ReportedImage{{Namespace: "images", Name: page}}, true, nil
+	return []v1alpha1.ReportedImage{{Namespace: "images", Name: "pruned", Prune: &v1alpha1.ReportedPrune{ImageUID: "u"}}, {Namespace: "images", Name: page}}, true, nil
 }
 
 func newTestAPI(filled bool) *API {

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,9 @@ import (
 
 // junit is a format of doctor alone.
 const junit = "junit"
+
+// memberFlags of doctor say what to check in the member, of which the hub knows nothing.
+var memberFlags = []string{"storage-class", "probe", "agent-namespace", "namespace"}
 
 func (e *environment) newDoctorCommand() *cobra.Command {
 	options := gather.Options{CLIVersion: e.version, Now: e.now}
@@ -38,6 +40,7 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 	flags.StringVar(&options.Asked.ProbeURL, "probe", "", "send a HEAD request to this URL from a Pod in the cluster, which is deleted afterwards")
 	flags.StringVar(&options.ProbeImage, "probe-image", "", "image of ot-agent for --probe. Default: that of the agent")
 	flags.StringVar(&options.AgentNamespace, "agent-namespace", join.DefaultAgentNamespace, "namespace of chart ot-agent")
+	addNeed(cmd, "probe", "probe-image")
 	flags.StringVar(&explain, "explain", "", "print what a check looks at, why, and how to mend what it finds")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		if asJUnit = e.output == junit; asJUnit {
@@ -53,6 +56,11 @@ Exit codes: 0 no check failed; 1 one failed; 2 something could not be read.`,
 			}
 			_, err = fmt.Fprint(e.Out, text)
 			return err
+		}
+		for _, name := range memberFlags {
+			if e.asksHub() && flags.Changed(name) {
+				return fmt.Errorf("--%s is for the member itself, and the hub is asked: add --live or --member-context, or leave it out", name)
+			}
 		}
 		snapshot, err := e.gatherDoctor(ctx, options)
 		if err != nil {
@@ -76,10 +84,7 @@ func (e *environment) gatherDoctor(ctx context.Context, o gather.Options) (*doct
 	if e.ConfigFlags.Namespace != nil {
 		o.Asked.Namespace = *e.ConfigFlags.Namespace
 	}
-	if e.cluster != "" && !e.live && e.Member == "" {
-		if o.Asked.ProbeURL != "" {
-			return nil, errors.New("--probe runs a Pod in the member: add --live or --member-context")
-		}
+	if e.asksHub() {
 		hub, err := e.ConnectHub()
 		if err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ import (
 // --timeout, and forgets --wait, would go on before the rollout has ended.
 func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	wantNeeded := []string{
-		"events --timeout --watch", "events cluster --timeout --watch", "events image --timeout --watch", "get images --all-namespaces --live",
+		"doctor --probe-image --probe", "events --timeout --watch", "events cluster --timeout --watch", "events image --timeout --watch", "get images --all-namespaces --live",
 		"image publish --allow-unknown --wait", "image publish --timeout --wait", "image publish --until-hold --wait", "preload --allow-unknown --before", "prune report --time-zone --schedule",
 		"prune status --timeout --watch", "rollout status --timeout --watch",
 		"why cluster --timeout --watch", "why image --timeout --watch", "why machine --timeout --watch", "why rollout --timeout --watch",

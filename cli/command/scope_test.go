@@ -87,6 +87,11 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 		"top -n farm":                                      "error: kubectl ot top --namespace has no effect without --live: add that, or leave it out\n",
 		"preload ubuntu -l region=nordics -n farm":         "error: kubectl ot preload --namespace has no effect without --live: add that, or leave it out\n",
 		"top --live -l region=nordics":                     "error: -l selects clusters of the hub, and one member is asked: leave it out, or leave out --live and --member-context\n",
+		"doctor --cluster lab --storage-class lvm":         "error: --storage-class is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
+		"doctor --cluster lab -n farm":                     "error: --namespace is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
+		"doctor --cluster lab --agent-namespace agents":    "error: --agent-namespace is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
+		"doctor --cluster lab --probe https://a.example":   "error: --probe is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
+		"doctor --member-context lab --probe-image agent":  "error: kubectl ot doctor --probe-image has no effect without --probe: add that, or leave it out\n",
 		"image retry ubuntu --member-context lab":          "error: --member-context lab: add --live, which asks the member itself\n",
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -177,6 +177,9 @@ it is unknown.`,
 	cmd.Flags().BoolVar(&e.allowUnknown, "allow-unknown", false, "exit code 0 where clusters are unknown")
 	e.addWatchFlag(cmd)
 	cmd.RunE = e.run(func(ctx context.Context, args []string) error {
+		if err := e.checkSelector(selector); err != nil {
+			return err
+		}
 		hub, err := e.ConnectHub()
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,6 +53,14 @@ func (e *environment) checkScope(cmd *cobra.Command) error {
 		return err
 	}
 	return checkNeededFlags(cmd)
+}
+
+// checkSelector refuses --cluster beside -l: a cluster that -l does not select would be said not to exist.
+func (e *environment) checkSelector(selector string) error {
+	if selector != "" && e.cluster != "" {
+		return errors.New("name the clusters: either -l, or --cluster")
+	}
+	return nil
 }
 
 // needsAnnotation of a flag names the flag without which it has no effect.

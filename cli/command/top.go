@@ -58,6 +58,9 @@ Keys:
 		if selector != "" && (e.live || e.Member != "") {
 			return errors.New("-l selects clusters of the hub, and one member is asked: leave it out, or leave out --live and --member-context")
 		}
+		if err := e.checkSelector(selector); err != nil {
+			return err
+		}
 		if err := e.requireMemberForNamespace(cmd); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ owns the version, it is refused.
 Exit codes are those of kubectl ot image wait with --wait; else 0 where it is written. A dry run
 ends with 1 where clusters could not begin: they lack a label that an override's url names, or
 spec.overrides make an invalid image of the template.`,
-		Example: `  kubectl ot image publish ubuntu --version 2.1.0 --url https://images.example.com/ubuntu-2.1.0.qcow2 --size 24Gi --wait
+		Example: `  kubectl ot image publish ubuntu --version 2.1.0 --url https://images.example.com/ubuntu-2.1.0.qcow2 --size 24Gi --target-namespace vmdi-farm -l region=nordics --wait
   kubectl ot image publish ubuntu -f ubuntu.yaml --dry-run=server`,
 		Args: cobra.ExactArgs(1),
 	}

@@ -1,6 +1,7 @@
 // The steps from an empty hub to a machine image that a cluster has.
 import type { Summary } from './api'
 import { formatCount } from './format'
+import { publishFirstCommand } from './listcommands'
 
 export interface Step {
   title: string
@@ -38,7 +39,7 @@ export function firstSteps(s: Summary): Step[] {
       title: 'A version is published',
       text: 'A FleetDiskImage says which disk image the clusters get, and in which order.',
       doneText: `${formatCount(s.rollouts.total, 'FleetDiskImage')} on the hub.`,
-      commands: ['kubectl ot image publish NAME --version VERSION --url URL --wait'],
+      commands: [publishFirstCommand],
       done: s.rollouts.total > 0 || s.images.images > 0,
     },
     {

@@ -4,6 +4,7 @@ import { useCallback, useMemo } from 'preact/hooks'
 import type { Matrix } from '../api'
 import { announce } from '../announce'
 import { formatCount, formatDoing, formatNumber, plainText } from '../format'
+import { publishCommand } from '../listcommands'
 import { applyMatrix, cellAt, countLooks, describeCell, formatClosed, listNotReady, lookOf, lookWords, nameOfImage, parseClosed, shows, viewOf, worstFirst, type Cells, type Filter, type Show, type View } from '../matrix'
 import { useFolded, type Fold } from '../query'
 import { isMatrixTooLarge } from '../refused'
@@ -87,7 +88,7 @@ function Chosen({ cells }: { cells: Cells }) {
         <Empty title={cells.clusters.some((c) => c.unknown) ? 'No source is known of these clusters.' : 'These clusters have reported no image.'} />
       ) : cells.images.length === 0 ? (
         <Empty title="There is no version of an image yet.">
-          <Command text="kubectl ot image publish NAME --version VERSION --url URL --wait" />
+          <Command text={publishCommand} />
         </Empty>
       ) : view.clusters === 0 || view.columns.length === 0 ? (
         <Empty title="Nothing of the fleet is like that.">

@@ -10,6 +10,7 @@ import { Table, type Column } from '../components/table'
 import { Age } from '../components/time'
 import { TypedFilter } from '../components/typedfilter'
 import { formatBytes, formatCount, formatNumber, plainText } from '../format'
+import { listImagesCommand, publishCommand } from '../listcommands'
 import { useAnswer } from '../query'
 import { href, param, segments } from '../route'
 import '../styles/images.css'
@@ -23,8 +24,9 @@ export default function ImagesPage() {
   const name = segments.value[1]
   if (name !== undefined) return <FleetImagePage key={name} name={name} />
   if (param('source')) return <SourcePage key={param('source')} source={param('source')} />
+  const command = listImagesCommand({ search: param('q'), of: param('of') })
   return (
-    <Page title="Images" aside={<Command text={param('of') === 'sources' ? 'kubectl ot get images --cluster NAME' : 'kubectl ot get images'} />}>
+    <Page title="Images" aside={command && <Command text={command} />}>
       <div class="filters">
         <Choices
           name="of"
@@ -50,7 +52,7 @@ function FleetImages() {
         list.total === 0 && param('q') === '' ? (
           <Empty title="The fleet has no image of its own yet.">
             <p>A FleetDiskImage brings an image to a part of the fleet, version by version:</p>
-            <Command text="kubectl ot image publish ubuntu --version 24.04 --url https://images.example.com/ubuntu-24.04.qcow2 --size 20Gi --target-namespace images -l region=nordics" />
+            <Command text={publishCommand} />
           </Empty>
         ) : (
           <div class="image-list">

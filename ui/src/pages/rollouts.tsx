@@ -9,6 +9,7 @@ import { Empty, Shown } from '../components/states'
 import { Table, type Column } from '../components/table'
 import { TypedFilter } from '../components/typedfilter'
 import { withoutCommand } from '../lanes'
+import { listRolloutsCommand, publishCommand } from '../listcommands'
 import { useAnswer } from '../query'
 import { href, param, segments } from '../route'
 import '../styles/rollouts.css'
@@ -25,8 +26,9 @@ export default function RolloutsPage() {
 function RolloutListPage() {
   const query = { search: param('q'), phase: param('phase'), sort: param('sort') || 'phase', order: param('order'), offset: offsetOf('offset') || undefined, limit: pageLength }
   const answer = useAnswer<RolloutList>('rollouts', query, ['rollouts'])
+  const command = listRolloutsCommand(query)
   return (
-    <Page title="Rollouts" aside={<Command text={param('phase') === 'attention' ? 'kubectl ot get rollouts --failing' : 'kubectl ot get rollouts'} />}>
+    <Page title="Rollouts" aside={command && <Command text={command} />}>
       <Shown answer={answer} lines={8}>
         {(list) => (list.all === 0 ? <NoRollouts /> : <Rollouts list={list} />)}
       </Shown>
@@ -38,7 +40,7 @@ function NoRollouts() {
   return (
     <Empty title="There is no FleetDiskImage yet.">
       <p>A FleetDiskImage is a disk image that a part of the fleet gets, wave by wave. Publish the first one:</p>
-      <Command text="kubectl ot image publish ubuntu --version 24.04 --url https://images.example.com/ubuntu-24.04.qcow2 --size 20Gi --target-namespace images -l region=nordics" />
+      <Command text={publishCommand} />
     </Empty>
   )
 }

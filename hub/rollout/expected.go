@@ -36,6 +36,9 @@ func (e *evaluation) updateExpectedAt() {
 	}
 	stored := e.storedExpectedAt()
 	at, reason, isOverdue := e.estimateCompletion()
+	if latest := e.Now.Add(maxExpected); at.After(latest) {
+		at = latest
+	}
 	switch {
 	case reason != "":
 		e.status.ExpectedReason, e.decision.EstimateAfter = reason, expectedPrecision
@@ -43,9 +46,6 @@ func (e *evaluation) updateExpectedAt() {
 	case stored != nil && (isOverdue || e.isClose(stored.Time, at)):
 		e.status.ExpectedAt = stored
 	default:
-		if latest := e.Now.Add(maxExpected); at.After(latest) {
-			at = latest
-		}
 		at = at.Add(expectedPrecision - 1).Truncate(expectedPrecision)
 		if !at.After(e.Now) {
 			at = at.Add(expectedPrecision)
@@ -276,7 +276,7 @@ func listedBytes(a *v1alpha1.ReportedActivity, image v1alpha1.QueuedImport) int6
 
 // newTurn returns the import of a cluster with the window that it waits for, unless it has a slot before.
 func (e *evaluation) newTurn(c *placedCluster, estimate eta.Estimate) eta.Turn {
-	opens := c.nextOpening()
+	opens := c.nextOpening(e.Now)
 	if estimate.Begin.Before(opens) {
 		opens = estimate.Begin
 	}
@@ -331,9 +331,10 @@ func (e *evaluation) findTypicalImport(left map[string]eta.Turn) typicalImport {
 
 // newTypicalTurn returns the import of a cluster of which nothing is known.
 func (e *evaluation) newTypicalTurn(c *placedCluster, typical typicalImport) eta.Turn {
-	from := storedtime.LaterOf(e.Now, c.nextOpening())
+	opens := c.nextOpening(e.Now)
+	from := storedtime.LaterOf(e.Now, opens)
 	at := from.Add(typical.at)
-	return eta.Turn{Opens: c.nextOpening(), Estimate: eta.Estimate{Begin: at.Add(-typical.takes), At: at, Low: from.Add(typical.low), High: from.Add(typical.high)}}
+	return eta.Turn{Opens: opens, Estimate: eta.Estimate{Begin: at.Add(-typical.takes), At: at, Low: from.Add(typical.low), High: from.Add(typical.high)}}
 }
 
 // simulateWave returns when the last cluster of a wave begins, and is done; zero where all are. maxConcurrency

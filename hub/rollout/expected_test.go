@@ -322,4 +322,10 @@ func TestExpectedAtDoesNotOverflow(t *testing.T) {
 	require.NotNil(t, d.Status.ExpectedAt)
 	assert.Greater(t, d.Status.ExpectedAt.Sub(now), 365*24*time.Hour)
 	assert.Positive(t, d.EstimateAfter)
+
+	v = withActivity(newView(newUbuntu().WithMinSuccessTime(100*365*24*time.Hour), "canary=P eu=."), "canary-0", withImport(20))
+	d = decideAndCheck(t, v)
+	assert.Equal(t, toStoredTime(now.Add(50*365*24*time.Hour)), d.Status.ExpectedAt)
+	next := decideAndCheck(t, advanceView(v, d, time.Minute))
+	assert.Equal(t, d.Status.ExpectedAt, next.Status.ExpectedAt, "what is beyond the bound is not written each minute")
 }

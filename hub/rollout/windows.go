@@ -35,9 +35,17 @@ func (c *placedCluster) reportsWindow() bool {
 // without end.
 const maxWindowWait = 31 * 24 * time.Hour
 
-// nextOpening returns when the window opens that the cluster waits for, or would; zero for none.
-func (c *placedCluster) nextOpening() time.Time {
-	return storedtime.LaterOf(c.opensAt, c.WindowOpensAt)
+// nextOpening returns when the window opens that the cluster waits for, or would; zero or a time that has
+// passed for none. Invariant: it is at most as late as the cluster waits for windows, whatever it reports.
+func (c *placedCluster) nextOpening(now time.Time) time.Time {
+	opens, last := storedtime.LaterOf(c.opensAt, c.WindowOpensAt), now.Add(maxWindowWait)
+	if c.PlannedDigest == c.effective.Digest && !c.countsFrom.IsZero() { // else it starts now, or later
+		last = c.lastWindow(now)
+	}
+	if opens.After(last) {
+		return last
+	}
+	return opens
 }
 
 // lastWindow returns until when the cluster waits for windows, if it stays online; zero for without

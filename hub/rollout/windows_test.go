@@ -293,6 +293,36 @@ func TestExpectedPastClosedWindows(t *testing.T) {
 	assert.Less(t, d.Status.ExpectedAt.Sub(opens), 2*time.Hour, "the first begins when its window opens")
 }
 
+// A cluster is waited for as long as windows are, whatever time it reports, and its rollout's status is not
+// written each minute.
+func TestExpectedPastAWindowThatNeverOpens(t *testing.T) {
+	never := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		fleet   string
+		planned time.Duration // how long ago its plan is of
+		want    time.Duration
+	}{
+		"it has not started":                  {"canary=.. eu=.", 0, 31 * 24 * time.Hour},
+		"it has started":                      {"canary=.P eu=.", 10 * 24 * time.Hour, 21 * 24 * time.Hour},
+		"it has waited for long":              {"canary=.P eu=.", 40 * 24 * time.Hour, 0},
+		"it has waited with a version before": {"canary=.. eu=.", 40 * 24 * time.Hour, 31 * 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := idleBehindWindows(newUbuntu(), tt.fleet, time.Time{}, never, time.Time{})
+			v.Image.Spec.Rollout.ProgressDeadline = nil
+			c := &v.Clusters[1]
+			c.Activity, c.PlannedAt, c.OnlineSince = nil, now.Add(-tt.planned), now.Add(-tt.planned)
+			d := decideAndCheck(t, v)
+			require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+			assert.InDelta(t, tt.want.Hours(), d.Status.ExpectedAt.Sub(now).Hours(), 24)
+			next := decideAndCheck(t, advanceView(v, d, time.Minute))
+			assert.Equal(t, d.Status.ExpectedAt, next.Status.ExpectedAt)
+			reach, _ := rollout.EstimateReach(v, "canary", 3600*perSecond)
+			assert.LessOrEqual(t, reach.Takes, 32*24*time.Hour)
+		})
+	}
+}
+
 // Once the fleet opens, as many import at a time as its window lets.
 func TestExpectedWhenTheFleetOpens(t *testing.T) {
 	opens := now.Add(8 * time.Hour)

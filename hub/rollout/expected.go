@@ -151,7 +151,11 @@ func (e *evaluation) fleetLimit(group string) fleetLimit {
 	}
 	lowest := b
 	lowest.Concurrency = b.Least
-	return fleetLimit{slots: int(b.Slots(group)), lowerFrom: b.LowerFrom, lowest: int(lowest.Slots(group))}
+	l := fleetLimit{slots: int(b.Slots(group)), lowest: int(lowest.Slots(group))}
+	if l.lowest < l.slots { // else the group's own limit is below all of the fleet's numbers
+		l.lowerFrom = b.LowerFrom
+	}
+	return l
 }
 
 // isLower: at a time, there may be fewer slots.

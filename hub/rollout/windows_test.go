@@ -424,6 +424,15 @@ func TestQueuedImportsBeginWithinTheLowerBudget(t *testing.T) {
 
 // The pace until now says nothing of what a window lets later.
 func TestNoPaceBeyondTheBudget(t *testing.T) {
+	ofGroup := func(concurrency int, least int32) *policy.Budget {
+		p, _, errs := policy.ParsePolicy(map[string]string{
+			"fleetConcurrency": "4", "fleetSources": fmt.Sprintf(`[{name: bucket, hosts: ["images.example.com"], concurrency: %d}]`, concurrency),
+		})
+		require.Empty(t, errs)
+		b := p.Budget(now)
+		b.LowerFrom, b.Least = now.Add(10*time.Minute), least
+		return b
+	}
 	for name, tt := range map[string]struct {
 		budget   *policy.Budget
 		wantTime bool
@@ -431,6 +440,8 @@ func TestNoPaceBeyondTheBudget(t *testing.T) {
 		"of one number":     {&policy.Budget{Concurrency: 4}, true},
 		"lower after it":    {&policy.Budget{Concurrency: 4, LowerFrom: now.Add(time.Hour)}, true},
 		"lower before it":   {&policy.Budget{Concurrency: 4, LowerFrom: now.Add(10 * time.Minute)}, false},
+		"lower for others":  {ofGroup(1, 2), true},
+		"as low as others":  {ofGroup(3, 2), false},
 		"closed, and opens": {&policy.Budget{RisesAt: now.Add(time.Hour), RisesTo: 4}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

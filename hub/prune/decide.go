@@ -15,8 +15,8 @@ import (
 // Member is the MemberCluster with the name of a target's cluster.
 type Member struct {
 	ClusterUID types.UID
-	// Offline: it does not report, is in quarantine, or its identity is not confirmed.
-	Offline bool
+	// OfflineReason is a condition's reason, as of rollout.Availability; empty: the member is online.
+	OfflineReason string
 }
 
 // PruneView is everything that a decision about an ImagePrune depends on.
@@ -223,7 +223,7 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 				st.PendingUntil = toStoredTimeOrNil(state.Until)
 			}
 		case v1alpha1.PruneWaiting:
-			waiting.addCluster(t.Cluster, state.Reason != "", e.Members[t.Cluster].Offline)
+			waiting.addCluster(t.Cluster, state.Reason != "", e.Members[t.Cluster].OfflineReason != "")
 		case v1alpha1.PruneSkipped, v1alpha1.PruneUnknown:
 			if len(st.Skipped) < v1alpha1.MaxSkippedTargets {
 				st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{

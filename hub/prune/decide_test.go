@@ -213,7 +213,9 @@ func TestPruneProgress(t *testing.T) {
 			"3 images wait for a, b. Deadline: 2026-03-02T12:00:00Z",
 		},
 		"one is offline": {
-			[]func(*pruneScenario){func(s *pruneScenario) { s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true} }},
+			[]func(*pruneScenario){func(s *pruneScenario) {
+				s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
+			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress,
 			"3 images wait for a, for b (offline, or identity not confirmed). ",
 		},

@@ -77,9 +77,10 @@ func TestImagePruneCanBeStoredWhateverMembersReport(t *testing.T) {
 				s.reported[targetKey(target)] = v1alpha1.PruneStatus{UID: s.Prune.UID, State: state, Reason: reason, Message: message}
 			}
 		}
-		held, offline := rapid.SampledFrom([]string{"", v1alpha1.PruneAnotherPrune, text("held")}).Draw(t, "held reason"), rapid.Bool().Draw(t, "offline")
+		held := rapid.SampledFrom([]string{"", v1alpha1.PruneAnotherPrune, text("held")}).Draw(t, "held reason")
+		offline := rapid.SampledFrom([]string{"", v1alpha1.ReasonSilent, v1alpha1.ReasonTwoAgents}).Draw(t, "offline")
 		s.HeldReason = func(prune.Target) string { return held }
-		s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: offline}
+		s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: offline}
 		s.Now = s.Now.Add(rapid.SampledFrom([]time.Duration{0, 48 * time.Hour}).Draw(t, "passed"))
 		s.AbsentClusters = rapid.SampledFrom([][]string{nil, {text("absent")}}).Draw(t, "absent clusters")
 		s.ChangedReason = rapid.SampledFrom([]string{"", text("changed")}).Draw(t, "changed reason")

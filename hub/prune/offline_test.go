@@ -19,16 +19,18 @@ func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 	}{
 		"all are online": {func(*pruneScenario) {}, text},
 		"one is offline": {func(s *pruneScenario) {
-			s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true}
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePending, "", "b/farm/z")
 		}, text + offline + ": b"},
 		"one is offline and done": {func(s *pruneScenario) {
-			s.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true}
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePruned, "", "b/farm/z", "b/farm/ubuntu-1")
 		}, text},
-		"one is offline and another cluster": {func(s *pruneScenario) { s.Members["b"] = prune.Member{ClusterUID: "uid", Offline: true} }, text},
+		"one is offline and another cluster": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid", OfflineReason: v1alpha1.ReasonSilent}
+		}, text},
 		"one is offline and was not asked": {func(s *pruneScenario) {
-			s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: true}
+			s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: v1alpha1.ReasonSilent}
 			s.held["a/farm/ubuntu-1"] = v1alpha1.PruneAnotherPrune
 		}, text},
 		"the targets are not known": {func(s *pruneScenario) { s.TargetsLoaded, s.Targets = false, nil }, text + offline},

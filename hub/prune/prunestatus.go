@@ -60,7 +60,7 @@ func (e *pruneEvaluation) offlineMessage() string {
 		if n := len(clusters); n > 0 && clusters[n-1] == t.Cluster {
 			continue
 		}
-		if !member.Offline || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
+		if member.OfflineReason == "" || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
 			continue
 		}
 		if reported, found := e.Reported(*t); !found || !isFinal(reported.State) {

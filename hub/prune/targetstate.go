@@ -34,7 +34,11 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	isSameCluster := exists && t.ClusterUID != "" && member.ClusterUID == t.ClusterUID
 	reported, found := v1alpha1.PruneStatus{}, false
 	if isSameCluster {
-		reported, found = v.Reported(*t)
+		// Invariant: while two agents report in turns, no image is taken for deleted. The agent of a cluster that
+		// never had it says so too, also of an undo.
+		if reported, found = v.Reported(*t); reported.State == v1alpha1.PrunePruned && member.OfflineReason == v1alpha1.ReasonTwoAgents {
+			reported, found = v1alpha1.PruneStatus{}, false
+		}
 	}
 	isLate := st.Phase == v1alpha1.ImagePruneRunning && st.StartedAt != nil && !v.Now.Before(pruneDeadline(st, &v.Prune.Spec))
 	switch {
@@ -49,7 +53,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	case st.Phase.IsFinal():
 		return newState(v1alpha1.PruneUnknown, "", forgottenMessage)
 	case isLate:
-		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(reported, member.Offline))
+		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(reported, member.OfflineReason != ""))
 	case found && reported.State == v1alpha1.PrunePending:
 		return reported
 	}
@@ -62,7 +66,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 		return newState(v1alpha1.PruneWaiting, held, "an older ImagePrune has the same image: this one waits for its end")
 	case held != "":
 		return newState(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room until other ImagePrunes end")
-	case member.Offline:
+	case member.OfflineReason != "":
 		return newState(v1alpha1.PruneWaiting, "", "its cluster is offline, or its identity is not confirmed: it continues when that has ended (see its MemberCluster)")
 	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
 		return newState(v1alpha1.PruneWaiting, "", reported.Message)

@@ -36,12 +36,44 @@ func TestTargetState(t *testing.T) {
 	require.Equal(t, v1alpha1.PruneWaiting, prune.TargetState(s.PruneView, s.Targets[1]).State)
 
 	offline := newPruneScenario()
-	offline.Members["b"] = prune.Member{ClusterUID: "uid-b", Offline: true}
+	offline.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 	require.Contains(t, prune.TargetState(offline.PruneView, offline.Targets[1]).Message, "its identity is not confirmed", "as while two agents report")
 
 	nameless := newPruneScenario()
 	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
 	require.Equal(t, v1alpha1.PruneClusterGone, prune.TargetState(nameless.PruneView, nameless.Targets[0]).Reason, "a cluster without a UID never matches")
+}
+
+// Of two agents that report in turns, one may be in a cluster that never had the image.
+func TestDeletedIsNotTakenFromTwoAgents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		undo     bool
+		offline  string
+		reported v1alpha1.PruneState
+		want     v1alpha1.PruneState
+		wantLate v1alpha1.PruneState
+	}{
+		"deleted":                         {false, "", v1alpha1.PrunePruned, v1alpha1.PrunePruned, v1alpha1.PrunePruned},
+		"deleted, and silent since":       {false, v1alpha1.ReasonSilent, v1alpha1.PrunePruned, v1alpha1.PrunePruned, v1alpha1.PrunePruned},
+		"deleted, of two agents":          {false, v1alpha1.ReasonTwoAgents, v1alpha1.PrunePruned, v1alpha1.PruneWaiting, v1alpha1.PruneUnknown},
+		"an undo too late":                {true, "", v1alpha1.PrunePruned, v1alpha1.PrunePruned, v1alpha1.PrunePruned},
+		"an undo too late, of two agents": {true, v1alpha1.ReasonTwoAgents, v1alpha1.PrunePruned, v1alpha1.PruneWaiting, v1alpha1.PruneUnknown},
+		"undone, of two agents":           {true, v1alpha1.ReasonTwoAgents, v1alpha1.PruneUndone, v1alpha1.PruneUndone, v1alpha1.PruneUndone},
+		"pending, of two agents":          {false, v1alpha1.ReasonTwoAgents, v1alpha1.PrunePending, v1alpha1.PrunePending, v1alpha1.PruneUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPruneScenario(func(p *v1alpha1.ImagePrune) { p.Spec.Undo = tt.undo })
+			s.reportState(tt.reported, "", "a/farm/ubuntu-1")
+			s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: tt.offline}
+			s.Now = now.Add(time.Minute)
+			s.Prune.Status = decideAndCheck(t, s.PruneView).Status
+			require.Equal(t, tt.want, prune.TargetState(s.PruneView, s.Targets[0]).State)
+			s.Now = now.Add(100 * time.Hour)
+			d := decideAndCheck(t, s.PruneView).Status
+			require.Equal(t, tt.wantLate, prune.TargetState(s.PruneView, s.Targets[0]).State)
+			require.Equal(t, tt.wantLate == v1alpha1.PrunePruned, d.PrunedBytes > 0)
+		})
+	}
 }
 
 // What a cluster says that a prune waits for there is shown, and also when the deadline has passed.
@@ -56,7 +88,7 @@ func TestWaitingTargetSaysWhatItsClusterWaitsFor(t *testing.T) {
 	s.held["a/farm/ubuntu-1"] = v1alpha1.PruneAnotherPrune
 	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "older ImagePrune")
 	delete(s.held, "a/farm/ubuntu-1")
-	s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: true}
+	s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: v1alpha1.ReasonSilent}
 	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "is offline")
 
 	s.Now = now.Add(100 * time.Hour)
@@ -75,19 +107,19 @@ func TestDeadlineMessageIsNotCut(t *testing.T) {
 	pending := v1alpha1.PruneStatus{State: v1alpha1.PrunePending, Message: "until then"}
 	for name, test := range map[string]struct {
 		reported v1alpha1.PruneStatus
-		offline  bool
+		offline  string
 		wantEnd  string
 	}{
-		"it waits":                {waiting, false, "w end."},
-		"it waits and is offline": {waiting, true, "names when that has ended"},
-		"in its undo window":      {pending, true, "the end of its undo window"},
-		"it says nothing":         {v1alpha1.PruneStatus{}, false, "(see its MemberCluster)"},
-		"it waits for nothing":    {v1alpha1.PruneStatus{State: v1alpha1.PruneWaiting}, false, "(see its MemberCluster)"},
+		"it waits":                {waiting, "", "w end."},
+		"it waits and is offline": {waiting, v1alpha1.ReasonSilent, "names when that has ended"},
+		"in its undo window":      {pending, v1alpha1.ReasonSilent, "the end of its undo window"},
+		"it says nothing":         {v1alpha1.PruneStatus{}, "", "(see its MemberCluster)"},
+		"it waits for nothing":    {v1alpha1.PruneStatus{State: v1alpha1.PruneWaiting}, "", "(see its MemberCluster)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newPruneScenario()
 			s.Now = now.Add(100 * time.Hour)
-			s.Members["a"] = prune.Member{ClusterUID: "uid-a", Offline: test.offline}
+			s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: test.offline}
 			if test.reported.State != "" {
 				s.reported["a/farm/ubuntu-1"] = test.reported
 			}

@@ -33,6 +33,8 @@ type world struct {
 type worldMember struct {
 	uid     types.UID
 	offline bool
+	// cloned: an agent of a cluster that has none of its images reports in turns, and the hub knows it.
+	cloned bool
 	// plan and report as they have arrived in the member and on the hub.
 	plan   map[types.UID]v1alpha1.PlannedPrune
 	report map[types.UID]v1alpha1.PruneStatus
@@ -85,9 +87,20 @@ func (w *world) gatherView(loaded bool) prune.PruneView {
 		v.Targets = w.chosen
 	}
 	for name, m := range w.members {
-		v.Members[name] = prune.Member{ClusterUID: m.uid, Offline: m.offline}
+		v.Members[name] = prune.Member{ClusterUID: m.uid, OfflineReason: m.offlineReason()}
 	}
 	return v
+}
+
+func (m *worldMember) offlineReason() string {
+	switch {
+	case m.cloned:
+		return v1alpha1.ReasonTwoAgents
+	case m.offline:
+		return v1alpha1.ReasonSilent
+	default:
+		return ""
+	}
 }
 
 // runHub is one reconcile; the write may be lost.
@@ -138,11 +151,14 @@ func (w *world) checkDecision(v prune.PruneView, d prune.PruneDecision) {
 func (w *world) runAgent(name string, reports bool) {
 	m := w.members[name]
 	if !m.offline {
+		former := m.plan
 		m.plan = map[types.UID]v1alpha1.PlannedPrune{}
 		for _, p := range prune.PlannedPrunes(w.prune, w.chosen)[name] {
 			require.NotNil(w.t, w.prune.Status.StartedAt, "startedAt is stored")
 			require.Equal(w.t, v1alpha1.ImagePruneRunning, w.prune.Status.Phase)
-			m.plan[p.ImageUID] = p
+			if _, begun := former[p.ImageUID]; !m.cloned || begun || p.Undo {
+				m.plan[p.ImageUID] = p
+			}
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(w.images)) {
@@ -169,6 +185,12 @@ func (w *world) runAgent(name string, reports bool) {
 		return
 	}
 	m.report = map[types.UID]v1alpha1.PruneStatus{}
+	if m.cloned && rapid.Bool().Draw(w.t, "by the clone") {
+		for uid := range m.plan {
+			m.report[uid] = v1alpha1.PruneStatus{UID: w.prune.UID, State: v1alpha1.PrunePruned}
+		}
+		return
+	}
 	for uid, img := range w.images {
 		if _, planned := m.plan[uid]; img.state != "" && (planned || !img.gone) {
 			st := v1alpha1.PruneStatus{UID: w.prune.UID, State: img.state}
@@ -188,6 +210,46 @@ func (w *world) drawMember() string {
 	return name
 }
 
+// step lets one thing happen.
+func (w *world) step(what int, name string) {
+	t := w.t
+	switch {
+	case what < 6:
+		w.runHub(rapid.IntRange(0, 3).Draw(t, "lost") == 0)
+	case what < 14:
+		if name != "" {
+			w.runAgent(name, rapid.Bool().Draw(t, "reports"))
+		}
+	case what < 17:
+		w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
+	case what == 17 && name != "":
+		w.members[name].offline = !w.members[name].offline
+	case what == 18 && name != "" && rapid.IntRange(0, 3).Draw(t, "rebuilt") == 0:
+		w.members[name].uid += "-rebuilt"
+	case what == 19 && rapid.IntRange(0, 3).Draw(t, "undo") == 0:
+		w.prune.Spec.Undo = true
+		w.prune.Generation++
+	case what == 20 && rapid.IntRange(0, 5).Draw(t, "no report") == 0:
+		w.report = nil
+	case what == 21 && name != "":
+		w.members[name].cloned = true
+	case what == 22 && name != "" && w.members[name].cloned:
+		w.members[name].cloned, w.members[name].report = false, nil // until its agent reports
+	}
+}
+
+// end lets the time of the ImagePrune pass.
+func (w *world) end() {
+	w.runHub(false)
+	w.runHub(false)
+	w.now = w.now.Add(w.prune.Spec.TotalDuration())
+	w.runHub(false)
+	require.True(w.t, w.prune.Status.Phase.IsFinal(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
+	require.Empty(w.t, prune.PlannedPrunes(w.prune, w.chosen))
+	w.now = w.now.AddDate(1, 0, 0)
+	w.runHub(false)
+}
+
 // An ImagePrune always ends, whatever happens to the hub and the clusters, and deletes only
 // what its report lists and it selects.
 func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
@@ -199,36 +261,28 @@ func TestPropertyImagePruneAlwaysEnds(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			name := w.drawMember()
-			switch what := rapid.IntRange(0, 20).Draw(t, "what"); {
-			case what < 6:
-				w.runHub(rapid.IntRange(0, 3).Draw(t, "lost") == 0)
-			case what < 14:
-				if name != "" {
-					w.runAgent(name, rapid.Bool().Draw(t, "reports"))
-				}
-			case what < 17:
-				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{1, 60, 1800}).Draw(t, "seconds")) * time.Second)
-			case what == 17 && name != "":
-				w.members[name].offline = !w.members[name].offline
-			case what == 18 && name != "" && rapid.IntRange(0, 3).Draw(t, "rebuilt") == 0:
-				w.members[name].uid += "-rebuilt"
-			case what == 19 && rapid.IntRange(0, 3).Draw(t, "undo") == 0:
-				w.prune.Spec.Undo = true
-				w.prune.Generation++
-			case what == 20 && rapid.IntRange(0, 5).Draw(t, "no report") == 0:
-				w.report = nil
-			}
+			w.step(rapid.IntRange(0, 22).Draw(t, "what"), name)
 			for uid, img := range w.images {
 				require.False(t, img.state != "" && !selected[uid], "no other image is touched")
 			}
 		}
+		w.end()
+	})
+}
+
+// An agent whose cluster never had an image answers that it is deleted, also where the prune is undone.
+func TestPropertyCloneDeletesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		if len(w.chosen) == 0 {
+			return
+		}
+		name := w.chosen[0].Cluster
 		w.runHub(false)
 		w.runHub(false)
-		w.now = w.now.Add(w.prune.Spec.TotalDuration())
-		w.runHub(false)
-		require.True(t, w.prune.Status.Phase.IsFinal(), "%s: %s", w.prune.Status.Phase, w.prune.Status.Message)
-		require.Empty(t, prune.PlannedPrunes(w.prune, w.chosen))
-		w.now = w.now.AddDate(1, 0, 0)
-		w.runHub(false)
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			w.step(rapid.SampledFrom([]int{0, 6, 6, 14, 17, 19, 21, 21, 22}).Draw(t, "what"), name)
+		}
+		w.end()
 	})
 }

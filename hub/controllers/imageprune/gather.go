@@ -62,7 +62,7 @@ func (r *Reconciler) gatherView(ctx context.Context, stored *v1alpha1.ImagePrune
 		}
 		offline, _ := rollout.Availability(m)
 		reporting[m.Name] = r.Roots.Root(m.Name).ClusterUID
-		v.Members[m.Name] = prune.Member{ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), Offline: offline != ""}
+		v.Members[m.Name] = prune.Member{ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), OfflineReason: offline}
 	}
 	v.Reported = func(t prune.Target) (v1alpha1.PruneStatus, bool) {
 		if reporting[t.Cluster] != t.ClusterUID {

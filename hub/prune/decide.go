@@ -177,18 +177,19 @@ func pruneDeadline(status *v1alpha1.ImagePruneStatus, spec *v1alpha1.ImagePruneS
 // waitingClusters are the clusters with waiting targets, by name.
 type waitingClusters struct {
 	online  []string
-	offline []string
-	held    bool // a target is held back by another ImagePrune, or by a full plan
+	offline []string // with why
+	held    bool     // a target is held back by another ImagePrune, or by a full plan
 }
 
-func (w *waitingClusters) addCluster(cluster string, held, offline bool) {
+func (w *waitingClusters) addCluster(cluster string, held bool, member Member) {
 	list := &w.online
 	switch {
 	case held:
 		w.held = true
 		return
-	case offline:
+	case member.OfflineReason != "":
 		list = &w.offline
+		cluster += " (" + member.offlineText() + ")"
 	}
 	if n := len(*list); n == 0 || (*list)[n-1] != cluster {
 		*list = append(*list, cluster)
@@ -223,7 +224,7 @@ func (e *pruneEvaluation) countTargets() waitingClusters {
 				st.PendingUntil = toStoredTimeOrNil(state.Until)
 			}
 		case v1alpha1.PruneWaiting:
-			waiting.addCluster(t.Cluster, state.Reason != "", e.Members[t.Cluster].OfflineReason != "")
+			waiting.addCluster(t.Cluster, state.Reason != "", e.Members[t.Cluster])
 		case v1alpha1.PruneSkipped, v1alpha1.PruneUnknown:
 			if len(st.Skipped) < v1alpha1.MaxSkippedTargets {
 				st.Skipped = append(st.Skipped, v1alpha1.TargetSummary{

@@ -217,7 +217,7 @@ func TestPruneProgress(t *testing.T) {
 				s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			}},
 			v1alpha1.ImagePruneRunning, v1alpha1.ReasonAwaitingMembers, v1alpha1.TargetCounts{Total: 3, Waiting: 3}, inProgress,
-			"3 images wait for a, for b (offline, or identity not confirmed). ",
+			"3 images wait for a, for b (it is offline). ",
 		},
 		"one waits for another prune": {
 			[]func(*pruneScenario){func(s *pruneScenario) {

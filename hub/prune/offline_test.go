@@ -12,7 +12,7 @@ import (
 // A cluster that is cut off deletes what it has accepted, whatever becomes of the ImagePrune.
 func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 	const text = "Images that were not deleted yet stay"
-	const offline = ", but a cluster that is offline, or whose identity is not confirmed, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
+	const offline = ", but a cluster that no plan reaches, as while it is offline or in quarantine, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
 	for name, test := range map[string]struct {
 		change func(*pruneScenario)
 		want   string // how the message ends
@@ -22,6 +22,12 @@ func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePending, "", "b/farm/z")
 		}, text + offline + ": b"},
+		"one is in quarantine": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonQuarantined}
+		}, text + offline + ": b"},
+		"one has two agents, which get its plan": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents}
+		}, text},
 		"one is offline and done": {func(s *pruneScenario) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePruned, "", "b/farm/z", "b/farm/ubuntu-1")

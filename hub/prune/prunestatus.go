@@ -46,10 +46,29 @@ func (e *pruneEvaluation) setApprovalGuarded() {
 	}
 }
 
+// offlineText says why no plan reaches a member that is offline, or what the hub does not know of it.
+func (m Member) offlineText() string {
+	switch m.OfflineReason {
+	case v1alpha1.ReasonQuarantined:
+		return "it is in quarantine"
+	case v1alpha1.ReasonTwoAgents:
+		return "two agents report as it"
+	case v1alpha1.ReasonAnotherCluster, v1alpha1.ReasonDuplicateCluster:
+		return "its identity is not confirmed"
+	default:
+		return "it is offline"
+	}
+}
+
+// isPlanCut reports whether no plan reaches a member. Two agents both get it.
+func (m Member) isPlanCut() bool {
+	return m.OfflineReason != "" && m.OfflineReason != v1alpha1.ReasonTwoAgents
+}
+
 // offlineMessage names the clusters that may delete images although nothing asks for it any more:
 // no plan reaches them, and what they have accepted ends with their undo windows.
 func (e *pruneEvaluation) offlineMessage() string {
-	const text = ", but a cluster that is offline, or whose identity is not confirmed, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
+	const text = ", but a cluster that no plan reaches, as while it is offline or in quarantine, deletes what it has accepted when its undo window ends, unless a VirtualMachine there names the image"
 	if !e.TargetsLoaded {
 		return text
 	}
@@ -60,7 +79,7 @@ func (e *pruneEvaluation) offlineMessage() string {
 		if n := len(clusters); n > 0 && clusters[n-1] == t.Cluster {
 			continue
 		}
-		if member.OfflineReason == "" || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
+		if !member.isPlanCut() || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
 			continue
 		}
 		if reported, found := e.Reported(*t); !found || !isFinal(reported.State) {
@@ -86,7 +105,7 @@ func (e *pruneEvaluation) progressMessage(waiting waitingClusters, deadline time
 			reasons = append(reasons, "for "+joinFirst(waiting.online))
 		}
 		if len(waiting.offline) > 0 {
-			reasons = append(reasons, "for "+joinFirst(waiting.offline)+" (offline, or identity not confirmed)")
+			reasons = append(reasons, "for "+joinFirst(waiting.offline))
 		}
 		if waiting.held {
 			reasons = append(reasons, "for other ImagePrunes to end")

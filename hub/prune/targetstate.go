@@ -53,7 +53,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	case st.Phase.IsFinal():
 		return newState(v1alpha1.PruneUnknown, "", forgottenMessage)
 	case isLate:
-		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(reported, member.OfflineReason != ""))
+		return newState(v1alpha1.PruneUnknown, v1alpha1.PruneDeadline, deadlineMessage(reported, member))
 	case found && reported.State == v1alpha1.PrunePending:
 		return reported
 	}
@@ -67,7 +67,7 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 	case held != "":
 		return newState(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room until other ImagePrunes end")
 	case member.OfflineReason != "":
-		return newState(v1alpha1.PruneWaiting, "", "its cluster is offline, or its identity is not confirmed: it continues when that has ended (see its MemberCluster)")
+		return newState(v1alpha1.PruneWaiting, "", "waiting for its cluster: "+member.offlineText()+", and continues when that has ended (see its MemberCluster)")
 	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
 		return newState(v1alpha1.PruneWaiting, "", reported.Message)
 	default:
@@ -120,13 +120,15 @@ func (v *PruneView) heldBy(t *Target) string {
 
 // deadlineMessage says what is known of a target without an outcome. reported is the zero value where its
 // cluster reports nothing of it. A status stores maxSummaryLength of it: agents' messages leave room for the rest.
-func deadlineMessage(reported v1alpha1.PruneStatus, offline bool) string {
+func deadlineMessage(reported v1alpha1.PruneStatus, member Member) string {
 	text := "its cluster reported no outcome within spec.undoWindow and spec.deadline"
 	switch {
 	case reported.State == v1alpha1.PrunePending:
 		return text + "; its last report says that the image waits there for the end of its undo window"
-	case offline:
-		return text + "; it is offline, or its identity is not confirmed: it deletes only what it had already accepted, or what its plan still names when that has ended"
+	case member.OfflineReason == v1alpha1.ReasonTwoAgents:
+		return text + "; " + member.offlineText() + ", so the hub cannot tell what is deleted there"
+	case member.OfflineReason != "":
+		return text + "; " + member.offlineText() + ": it deletes only what it had already accepted, or what its plan still names when that has ended"
 	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":
 		return text + "; its last report says: " + reported.Message
 	default:

@@ -35,9 +35,22 @@ func TestTargetState(t *testing.T) {
 	s.Prune.Status.Phase, s.HeldReason = v1alpha1.ImagePrunePending, nil
 	require.Equal(t, v1alpha1.PruneWaiting, prune.TargetState(s.PruneView, s.Targets[1]).State)
 
-	offline := newPruneScenario()
-	offline.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
-	require.Contains(t, prune.TargetState(offline.PruneView, offline.Targets[1]).Message, "its identity is not confirmed", "as while two agents report")
+	for reason, want := range map[string]string{
+		v1alpha1.ReasonSilent: "it is offline", v1alpha1.ReasonNeverReported: "it is offline", v1alpha1.ReasonQuarantined: "it is in quarantine",
+		v1alpha1.ReasonTwoAgents: "two agents report as it", v1alpha1.ReasonAnotherCluster: "its identity is not confirmed",
+	} {
+		offline := newPruneScenario()
+		offline.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: reason}
+		require.Contains(t, prune.TargetState(offline.PruneView, offline.Targets[1]).Message, "waiting for its cluster: "+want+", and", reason)
+		offline.Now = now.Add(time.Minute)
+		offline.Prune.Status = decideAndCheck(t, offline.PruneView).Status
+		require.Contains(t, offline.Prune.Status.Message, ", for b ("+want+"). ", reason)
+		offline.Now = now.Add(100 * time.Hour)
+		late := prune.TargetState(offline.PruneView, offline.Targets[1])
+		require.Contains(t, late.Message, "; "+want, reason)
+		require.Equal(t, reason == v1alpha1.ReasonTwoAgents, !strings.Contains(late.Message, "it deletes only"), reason)
+		require.Less(t, len(late.Message), 256, "a status stores all of it")
+	}
 
 	nameless := newPruneScenario()
 	nameless.Targets[0].ClusterUID, nameless.Members["a"] = "", prune.Member{}
@@ -89,7 +102,7 @@ func TestWaitingTargetSaysWhatItsClusterWaitsFor(t *testing.T) {
 	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "older ImagePrune")
 	delete(s.held, "a/farm/ubuntu-1")
 	s.Members["a"] = prune.Member{ClusterUID: "uid-a", OfflineReason: v1alpha1.ReasonSilent}
-	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "is offline")
+	require.Contains(t, prune.TargetState(s.PruneView, s.Targets[0]).Message, "it is offline")
 
 	s.Now = now.Add(100 * time.Hour)
 	cutOff := prune.TargetState(s.PruneView, s.Targets[0])
@@ -98,7 +111,7 @@ func TestWaitingTargetSaysWhatItsClusterWaitsFor(t *testing.T) {
 	require.Equal(t, v1alpha1.PruneDeadline, late.Reason)
 	require.Contains(t, late.Message, "; its last report says: as a/farm/ubuntu-1 says")
 	require.Equal(t, v1alpha1.PruneDeadline, cutOff.Reason)
-	require.Contains(t, cutOff.Message, "; it is offline, or its identity is not confirmed: it deletes only what")
+	require.Contains(t, cutOff.Message, "; it is offline: it deletes only what")
 }
 
 // A status stores whole sentences of what is known of a target at the deadline.

@@ -36,7 +36,7 @@ const (
 	// then.
 	UnknownWaitsForPerson Unknown = "WaitsForPerson"
 	// UnknownNothingGranted: the fleet-wide budget grants the member, or its group of sources
-	// there, no slot.
+	// there, no slot, or none by the time the import would begin.
 	UnknownNothingGranted Unknown = "NothingGranted"
 	// UnknownNotListed: the member lists only the head of its queue, and it is behind that.
 	UnknownNotListed Unknown = "NotListed"

@@ -35,7 +35,7 @@ const reasonTexts: Record<string, string> = {
   OfflineClusters: 'clusters are offline',
   TooFewSamples: 'no estimate: fewer than 3 samples',
   NotReported: 'no estimate: not reported',
-  NothingGranted: 'the budget grants no slot',
+  NothingGranted: 'the budget grants no slot, now or when the last would begin',
   PlanFull: 'a plan is full',
   FieldsUnknown: 'an agent is too old',
   LabelMissing: 'a cluster lacks a label',

@@ -49,7 +49,11 @@ const (
 )
 
 // maxAnswerBytes bounds the answer to a preview: all annotations of an object are at most 256 KiB.
-const maxAnswerBytes = 64 << 10
+// maxNoteBytes of it are what the preview warns of, which a long table does not crowd out.
+const (
+	maxAnswerBytes = 64 << 10
+	maxNoteBytes   = 8 << 10
+)
 
 // AnnotationRefused of that ConfigMap says why the fleet's policy ConfigMap is not
 // in force; it is absent while it is.
@@ -358,16 +362,20 @@ func (r *Reconciler) reconcilePreview(ctx context.Context, key types.NamespacedN
 		return err
 	}
 	next := evaluate(cm, state.Policy, members)
-	answer := ""
+	answer, notes := "", ""
 	if len(next.errs) > 0 {
 		answer = "would be refused: " + policy.FormatErrors(next.errs)
 	} else {
-		answer = strings.Join(append([]string{policy.Preview(state.Policy, next.policy, members, time.Now())}, next.policy.DescribeIneffective()...), "\n")
+		answer = policy.Preview(state.Policy, next.policy, members, time.Now())
+		for _, note := range next.policy.DescribeIneffective() {
+			notes += "\n" + note
+		}
 	}
 	if len(next.unknown) > 0 {
-		answer += "\nunknown keys: " + strings.Join(next.unknown, ", ")
+		notes += "\nunknown keys: " + strings.Join(next.unknown, ", ")
 	}
-	answer = v1alpha1.Truncate(answer, maxAnswerBytes)
+	notes = v1alpha1.Truncate(notes, maxNoteBytes)
+	answer = v1alpha1.Truncate(answer, maxAnswerBytes-len(notes)) + notes
 	if cm.Annotations[v1alpha1.AnnotationPreview] == answer {
 		return nil
 	}

@@ -169,6 +169,35 @@ func TestPreviewIsBounded(t *testing.T) {
 	}
 }
 
+// A comparison as long as an answer may be hides nothing that the preview warns of.
+func TestPreviewWarnsBesideALongComparison(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	var sites []string
+	for i := range 140 {
+		sites = append(sites, fmt.Sprintf("%s%d", strings.Repeat("s", 50), i))
+	}
+	unmatched := ""
+	for i := range 10 {
+		unmatched += fmt.Sprintf("- {selector: {matchExpressions: [{key: site-%d, operator: In, values: [%s]}]}, concurrency: 3}\n", i, strings.Join(sites, ", "))
+	}
+	preview := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ot-hub", Name: "preview", Labels: map[string]string{v1alpha1.LabelPolicyPreview: ""}},
+		Data:       map[string]string{"overrides": unmatched, "concurency": "2", "fleetWeight": "2"},
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(preview).Build()
+	r := &Reconciler{Client: c, Live: c, InForce: &InForce{}, Namespace: "ot-hub", PolicyKey: policyKey}
+	r.InForce.publish(State{Known: true})
+	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(preview)})
+	require.NoError(t, err)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(preview), preview))
+	answer := preview.Annotations[v1alpha1.AnnotationPreview]
+	assert.Greater(t, len(answer), maxAnswerBytes-16, "it is cut: %.300s", answer)
+	assert.LessOrEqual(t, len(answer), maxAnswerBytes)
+	assert.Regexp(t, "\nwithout fleetConcurrency, these keys have no effect: fleetWeight\nunknown keys: concurency$", answer)
+}
+
 // A policy that cannot be stored is not in force, and that is said once. What is stored stays in force,
 // also for a hub that starts then.
 func TestPolicyThatCannotBeStored(t *testing.T) {

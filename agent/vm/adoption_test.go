@@ -55,6 +55,19 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 	}
 }
 
+// TestKubeVirtVMIsAdoptedFirst: a migration is recorded next, and a failed adoption ends the others.
+func TestKubeVirtVMIsAdoptedFirst(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+	w.migrateVolume("root", "fast")
+	for _, o := range w.children() {
+		o.SetOwnerReferences(nil)
+	}
+	d := w.reconcile()
+	require.NotNil(t, d.RecordMigrations)
+	require.Greater(t, len(d.Adopt), 1)
+	assert.Equal(t, d.RecordMigrations.UID, d.Adopt[0].UID)
+}
+
 // An object has one controller: a second one would have each later change refused.
 func TestAnotherControllerStays(t *testing.T) {
 	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm")).setKubeVirtStatus("Stopped", nil)

@@ -161,6 +161,10 @@ func (d *decider) adoptChildren() {
 			d.decision.Adopt = append(d.decision.Adopt, AdoptTarget{kind, o.GetName(), o.GetUID(), o.GetResourceVersion(), owners})
 		}
 	}
+	// First: a policy may refuse to record a migration in one without an owner. To apply it sets the owner.
+	if d.KubeVirtVM != nil && d.decision.ApplyKubeVirtVM == nil {
+		adopt(kubevirt.VirtualMachineGVK, d.KubeVirtVM, nil)
+	}
 	for _, disk := range d.disks {
 		var dataVolume metav1.Object
 		if disk.DataVolume != nil {
@@ -170,9 +174,6 @@ func (d *decider) adoptChildren() {
 		if disk.Claim != nil {
 			adopt(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), disk.Claim, dataVolume)
 		}
-	}
-	if d.KubeVirtVM != nil && d.decision.ApplyKubeVirtVM == nil { // to apply it sets the owner
-		adopt(kubevirt.VirtualMachineGVK, d.KubeVirtVM, nil)
 	}
 }
 

@@ -105,8 +105,8 @@ func (d *Decision) SetAdoptionRefused(generation int64, now time.Time, target Ad
 }
 
 // SetNamespaceMissing replaces the state: the namespace of the image does not exist.
-func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Time, reason v1alpha1.Reason, object string, err error) {
-	d.SetRefused(vm.Generation, now, reason, object, err)
+func (d *Decision) SetNamespaceMissing(vm *v1alpha1.VirtualMachine, now time.Time, reason v1alpha1.Reason, object string, err error, further ...Refusal) {
+	d.SetRefused(vm.Generation, now, reason, object, err, further...)
 	if settling, recheck := settlingRecheck(vm, now); settling {
 		d.overrideState(vm.Generation, now, provisioningState(reason, d.Status.Message))
 		d.RequeueAfter = min(d.RequeueAfter, recheck)

@@ -56,6 +56,10 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // the child that the error is about. A refused adoption keeps nothing else from being done: it
 // recurs where the agent may not change owners. Nor does a migration that is not recorded, but for
 // the KubeVirt VirtualMachine, which a decision that records one does not apply.
+//
+// Invariant: nothing but a conflict keeps a migration from being recorded, and v.unrecorded has a failure
+// of that which may pass by itself, whatever else fails: the record is all that shows the migration once
+// a person removes the strategy.
 func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	obj := v.obj
 	// What fails keeps no machine from being stopped; a start waits.
@@ -65,31 +69,30 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 		}
 		return child, err
 	}
-	for _, target := range d.Adopt {
-		version, err := r.adopt(ctx, obj, target)
-		switch {
-		case vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			v.refusal = err
-			d.SetAdoptionRefused(obj.Generation, time.Now(), target, err)
-		case err != nil:
-			return failed(childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err)
-		case d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID:
-			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
-		}
+	child, err := r.adoptAll(ctx, v, d)
+	if r.isPassingConflict(obj, err) {
+		return failed(child, err)
 	}
-	var recording error
+	failures := appendFailure(nil, child, err)
 	if target := d.RecordMigrations; target != nil {
-		recording = r.recordMigrations(ctx, obj, target)
-		if isConflict(recording) && !r.isLastingConflict(obj, recording) {
+		recording := r.recordMigrations(ctx, obj, target)
+		if r.isPassingConflict(obj, recording) {
 			return failed(childKubeVirtVM, recording)
 		}
+		if _, refused := refusalReason(childKubeVirtVM, recording); !refused {
+			v.unrecorded = recording
+		}
+		failures = appendFailure(failures, childKubeVirtVM, recording)
+	}
+	if err != nil {
+		return failed(r.selectFailure(v, failures))
 	}
 	if d.CreateImage != nil {
 		if err := r.Create(ctx, d.CreateImage, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-			return failed(childImage, err)
+			return failed(r.selectFailure(v, appendFailure(failures, childImage, err)))
 		}
 	}
-	if child, err := r.applyDisksAndSecret(ctx, v, d, recording); err != nil && child != childSecret {
+	if child, err := r.applyDisksAndSecret(ctx, v, d, failures); err != nil && child != childSecret {
 		return failed(child, err)
 	} else if err != nil {
 		return child, err
@@ -105,12 +108,29 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 	return childObject{}, nil
 }
 
+// adoptAll sets the owners that objects lack, up to the first failure that is no refusal.
+func (r *Reconciler) adoptAll(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
+	for _, target := range d.Adopt {
+		version, err := r.adopt(ctx, v.obj, target)
+		switch {
+		case vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			v.refusal = err
+			d.SetAdoptionRefused(v.obj.Generation, time.Now(), target, err)
+		case err != nil:
+			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err
+		case d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID:
+			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
+		}
+	}
+	return childObject{}, nil
+}
+
 // applyDisksAndSecret applies both at once. A failure of one keeps nothing of the other from being
-// done or recorded; that of the disks, or of recording a migration, is returned first.
-func (r *Reconciler) applyDisksAndSecret(ctx context.Context, v *visit, d *vm.Decision, recording error) (childObject, error) {
+// done or recorded; that of the disks, or one before, is returned first.
+func (r *Reconciler) applyDisksAndSecret(ctx context.Context, v *visit, d *vm.Decision, failures []childFailure) (childObject, error) {
 	secret := make(chan error, 1)
 	go func() { secret <- r.applySecretOf(ctx, v.obj, d) }()
-	child, err := r.applyDisks(ctx, v, d, recording)
+	child, err := r.applyDisks(ctx, v, d, failures)
 	if secretErr := <-secret; err == nil && secretErr != nil {
 		return childSecret, secretErr
 	}
@@ -133,16 +153,14 @@ func (r *Reconciler) applySecretOf(ctx context.Context, obj *v1alpha1.VirtualMac
 
 // applyDisks deletes and creates DataVolumes, all at once: one that is refused, or answered late, holds
 // up no other. It takes those that were created out of d, which has the state of a failure set for the
-// rest only. Of their failures and that of recording a migration, it returns the one that decides how the
-// visit goes on, and leaves further refusals in v.
-func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision, recording error) (childObject, error) {
+// rest only. It returns one of their failures and of those before.
+func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision, failures []childFailure) (childObject, error) {
 	deletions := doAtOnce(d.DeleteDisks, func(t vm.DeleteTarget) error {
 		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: v.obj.Namespace, Name: t.Name}}
 		return client.IgnoreNotFound(r.Delete(ctx, dv, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion}))
 	})
 	creations := doAtOnce(d.CreateDisks, func(disk vm.CreateDisk) error { return r.createDisk(ctx, v, disk.DataVolume) })
 
-	failures := appendFailure(nil, childKubeVirtVM, recording)
 	for i, err := range deletions {
 		failures = appendFailure(failures, childDisk(d.DeleteDisks[i].Disk), err)
 	}
@@ -157,14 +175,7 @@ func (r *Reconciler) applyDisks(ctx context.Context, v *visit, d *vm.Decision, r
 	if len(failures) == 0 {
 		return childObject{}, nil
 	}
-	v.furtherRefusals = nil
-	first := slices.MinFunc(failures, func(a, b childFailure) int { return r.rankFailure(v.obj, a) - r.rankFailure(v.obj, b) })
-	for _, failure := range failures {
-		if _, refused := refusalReason(failure.child, failure.err); refused && failure.child != first.child {
-			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: failure.child.title, Err: failure.err})
-		}
-	}
-	return first.child, first.err
+	return r.selectFailure(v, failures)
 }
 
 // doAtOnce returns what do returns for each item, in their order.

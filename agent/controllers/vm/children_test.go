@@ -113,7 +113,7 @@ func TestRefusedRecordHoldsUpNothingElse(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		run         v1alpha1.RunStrategy
-		refused     string // a disk
+		refused     string // an object
 		record      error
 		wantCreated []string
 		wantPatches int
@@ -121,12 +121,14 @@ func TestRefusedRecordHoldsUpNothingElse(t *testing.T) {
 		wantErr     bool
 		wantMessage string
 	}{
-		"refused":               {"Always", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "has no owner"},
-		"to be stopped":         {"Halted", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 2, v1alpha1.ReasonMachineRefused, false, "has no owner"},
-		"a refused disk, too":   {"Always", "vm-late", refusal("vm"), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "; disk late: "},
-		"failed":                {"Always", "", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonRequestFailed, true, "down"},
-		"failed, beside a disk": {"Always", "vm-late", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonDataDiskRefused, false, "has no owner"},
-		"a stale decision":      {"Always", "", apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachines"}, "vm", nil), nil, 1, "", true, ""},
+		"refused":                  {"Always", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "has no owner"},
+		"to be stopped":            {"Halted", "", refusal("vm"), []string{"golden", "vm-late", "vm-cloudinit"}, 2, v1alpha1.ReasonMachineRefused, false, "has no owner"},
+		"a refused disk, too":      {"Always", "vm-late", refusal("vm"), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonMachineRefused, false, "; disk late: "},
+		"failed":                   {"Always", "", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-late", "vm-cloudinit"}, 1, v1alpha1.ReasonRequestFailed, true, "down"},
+		"failed, beside a disk":    {"Always", "vm-late", apierrors.NewInternalError(errors.New("down")), []string{"golden", "vm-cloudinit"}, 1, v1alpha1.ReasonDataDiskRefused, true, "has no owner; the migration of a volume is not recorded, which is retried: Internal error occurred: down"},
+		"failed, beside an image":  {"Always", "golden", apierrors.NewInternalError(errors.New("down")), nil, 1, v1alpha1.ReasonImageRefused, true, "has no owner; the migration of a volume is not recorded"},
+		"refused, beside an image": {"Always", "golden", refusal("vm"), nil, 1, v1alpha1.ReasonMachineRefused, false, "; the VMDiskImage: "},
+		"a stale decision":         {"Always", "", apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachines"}, "vm", nil), nil, 1, "", true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -166,6 +168,46 @@ func TestRefusedRecordHoldsUpNothingElse(t *testing.T) {
 			assert.Equal(t, tt.wantPatches, patches, "a start waits")
 			assert.Equal(t, tt.wantReason, obj.Status.Reason)
 			assert.Contains(t, obj.Status.Message, tt.wantMessage)
+		})
+	}
+}
+
+// TestFailedAdoptionHoldsUpNoRecord: what a person removes next may be all that shows the migration.
+func TestFailedAdoptionHoldsUpNoRecord(t *testing.T) {
+	for name, tt := range map[string]struct {
+		adoption     error
+		wantRecorded bool
+	}{
+		"it may pass by itself": {apierrors.NewInternalError(errors.New("down")), true},
+		"a stale decision":      {apierrors.NewConflict(schema.GroupResource{Resource: "datavolumes"}, "vm-root", nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var kinds []string
+			c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+				Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+					kinds = append(kinds, o.GetObjectKind().GroupVersionKind().Kind)
+					if o.GetName() == "vm-root" {
+						return tt.adoption
+					}
+					return nil
+				},
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+					t.Error("what fails late would hold the worker for each")
+					return nil
+				},
+			})
+			d := &vm.Decision{
+				Adopt:            []vm.AdoptTarget{{Kind: cdiv1.SchemeGroupVersion.WithKind("DataVolume"), Name: "vm-root"}},
+				RecordMigrations: &vm.MigrationTarget{UID: "uid", ResourceVersion: "7", Volumes: "root=fast"},
+				CreateImage:      apitest.Image("ns/golden").Obj(),
+			}
+			_, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: apitest.VirtualMachine("ns", "vm").Obj()}, d)
+			require.ErrorIs(t, err, tt.adoption)
+			wantKinds := []string{"DataVolume"}
+			if tt.wantRecorded {
+				wantKinds = append(wantKinds, "VirtualMachine")
+			}
+			assert.Equal(t, wantKinds, kinds)
 		})
 	}
 }

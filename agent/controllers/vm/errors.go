@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,13 +57,35 @@ func appendFailure(failures []childFailure, child childObject, err error) []chil
 	return append(failures, childFailure{child, err})
 }
 
+// selectFailure returns the failure that decides how the visit goes on, and leaves what else the status
+// reports in v.
+func (r *Reconciler) selectFailure(v *visit, failures []childFailure) (childObject, error) {
+	first := slices.MinFunc(failures, func(a, b childFailure) int { return r.rankFailure(v.obj, a) - r.rankFailure(v.obj, b) })
+	v.furtherRefusals = nil
+	for _, failure := range failures {
+		switch _, refused := refusalReason(failure.child, failure.err); {
+		case failure.child == first.child:
+		case refused:
+			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: failure.child.title, Err: failure.err})
+		case failure.child == childKubeVirtVM: // v.unrecorded
+			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: "the migration of a volume is not recorded, which is retried", Err: failure.err})
+		}
+	}
+	return first.child, first.err
+}
+
+// isPassingConflict reports whether another read of an object solves a conflict.
+func (r *Reconciler) isPassingConflict(obj *v1alpha1.VirtualMachine, err error) bool {
+	return isConflict(err) && !r.isLastingConflict(obj, err)
+}
+
 // rankFailure orders failures of one visit. A conflict that another read solves comes first: it is
 // retried at once, and then the others are decided again. What needs a person comes before what may
 // pass by itself.
 func (r *Reconciler) rankFailure(obj *v1alpha1.VirtualMachine, f childFailure) int {
 	_, refused := refusalReason(f.child, f.err)
 	switch {
-	case isConflict(f.err) && !r.isLastingConflict(obj, f.err):
+	case r.isPassingConflict(obj, f.err):
 		return 0
 	case refused:
 		return 1

@@ -141,6 +141,8 @@ type visit struct {
 	// other objects in the same decision.
 	refusal         error
 	furtherRefusals []vm.Refusal
+	// unrecorded is why a migration is not recorded, where that may pass by itself.
+	unrecorded error
 }
 
 // decide returns a decision and leaves the View that it is based on in v.
@@ -180,16 +182,19 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && child != childImage:
 			return nil // the machine is being deleted too
 		case refused && reason == v1alpha1.ReasonImageNamespaceMissing:
-			d.SetNamespaceMissing(obj, time.Now(), reason, child.title, err)
+			d.SetNamespaceMissing(obj, time.Now(), reason, child.title, err, v.furtherRefusals...)
 		case refused:
 			d.SetRefused(obj.Generation, time.Now(), reason, child.title, err, v.furtherRefusals...)
 		case err != nil:
 			failure = fmt.Errorf("applying %s of VirtualMachine %s/%s: %w", child.title, obj.Namespace, obj.Name, err)
-			if ctx.Err() != nil || (isConflict(err) && !r.isLastingConflict(obj, err)) {
+			if ctx.Err() != nil || r.isPassingConflict(obj, err) {
 				return failure
 			}
 			d.SetRequestFailed(obj.Generation, time.Now(), child.title, err)
 			failure = &reportedError{failure}
+		}
+		if refused && v.unrecorded != nil { // a refusal is retried too late for it
+			failure = &reportedError{fmt.Errorf("recording migrated volumes of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, v.unrecorded)}
 		}
 	}
 	stored, err := r.updateStatus(ctx, obj, d, onTheWay)

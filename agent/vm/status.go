@@ -287,10 +287,32 @@ func (d *diskDecider) hasBlankSource() bool {
 
 // replacementAdvice says how to get another disk.
 func (d *diskDecider) replacementAdvice() string {
-	if d.isRoot() {
+	switch {
+	case d.isRoot() && d.isReplacedElsewhere():
+		return "make another machine to get one"
+	case d.isRoot():
 		return fmt.Sprintf("delete DataVolume %s to have one cloned; this loses what the guest has written", d.objectName)
+	default:
+		return "give it another name to get one"
 	}
-	return "give it another name to get one"
+}
+
+// returnAdvice says how to return to the machine's own DataVolume from the claim that took its place, where it
+// is there: a data disk would be lost, and a root disk cloned anew.
+func (d *diskDecider) returnAdvice(isMigration bool) string {
+	switch overlaid := kubevirt.OverlayDisk(d.VM, d.volumeName()); {
+	case d.CDIServed && !d.isComplete():
+		return fmt.Sprintf("there is no return: DataVolume %s is gone, or not complete", d.objectName)
+	case !isMigration:
+		return "remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume " + d.objectName
+	default:
+		first := ""
+		if overlaid != "" && overlaid != d.objectName { // it would be applied again
+			first = fmt.Sprintf("remove volume %s from spec.overlay, then ", d.volumeName())
+		}
+		return fmt.Sprintf("to return, %shave volume %s of the KubeVirt VirtualMachine name DataVolume %s again with spec.updateVolumesStrategy Migration while the machine runs; while it is stopped KubeVirt copies nothing, and the guest would start with the data of before",
+			first, d.volumeName(), d.objectName)
+	}
 }
 
 // volumeName is the name of the disk's volume in the KubeVirt VirtualMachine.
@@ -309,15 +331,9 @@ func (d *decider) unappliedChanges() (sentences []string) {
 	for _, disk := range d.wantedDisks() {
 		switch claim, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, disk.volumeName(), disk.objectName); {
 		case isMigration:
-			first := ""
-			if overlaid := kubevirt.OverlayDisk(d.VM, disk.volumeName()); overlaid != "" && overlaid != disk.objectName { // it would be applied again
-				first = fmt.Sprintf("remove volume %s from spec.overlay, then ", disk.volumeName())
-			}
-			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (to return, %shave volume %s of the KubeVirt VirtualMachine name DataVolume %s again with spec.updateVolumesStrategy Migration while the machine runs; while it is stopped KubeVirt copies nothing, and the guest would start with the data of before)",
-				disk.title, claim, first, disk.volumeName(), disk.objectName))
+			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (%s)", disk.title, claim, disk.returnAdvice(true)))
 		case claim != "":
-			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (remove annotation restore.kubevirt.io/lastRestoreUID from the KubeVirt VirtualMachine to return to DataVolume %s)",
-				disk.title, claim, disk.objectName))
+			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (%s)", disk.title, claim, disk.returnAdvice(false)))
 		}
 	}
 	if d.MissingSecret != "" {

@@ -173,6 +173,54 @@ func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
 	})
 }
 
+// TestNoReturnToDiskThatIsGone: a data disk would be lost, and a root disk cloned anew.
+func TestNoReturnToDiskThatIsGone(t *testing.T) {
+	elsewhere := map[string]func(w *world, volume string){
+		"migrated": func(w *world, volume string) { w.migrateVolume(volume, "fast") },
+		"restored": func(w *world, volume string) {
+			w.setVolume(volume, map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "fast"}})
+			w.setAnnotation(restoreKey, "vmrestore-1")
+		},
+	}
+	for name, move := range elsewhere {
+		for _, volume := range []string{"root", "scratch"} {
+			t.Run(name+" "+volume, func(t *testing.T) {
+				w := newRunningDisksWorld(t)
+				move(w, volume)
+				w.reconcile()
+				assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "to return")
+				own, served := "vm-root", w.CDIServed
+				if volume == "root" {
+					w.DataVolume, w.Claim = nil, nil
+				} else {
+					own = kubevirt.DataDiskName(w.VM, volume)
+					w.removeDataVolume(volume)
+				}
+				w.CDIServed = false
+				w.reconcile()
+				assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "to return", "it cannot be read")
+				w.CDIServed = served
+				w.reconcile()
+				message := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
+				assert.NotContains(t, message, "to return")
+				assert.Contains(t, message, "is PersistentVolumeClaim fast")
+				assert.Contains(t, message, "(there is no return: DataVolume "+own+" is gone, or not complete)")
+			})
+		}
+	}
+}
+
+// TestAnotherImageForMigratedRootDisk: with the DataVolume deleted, the disk elsewhere stays.
+func TestAnotherImageForMigratedRootDisk(t *testing.T) {
+	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
+	w.VM.Spec.VMDiskImageRef.Name = "other"
+	w.reconcile()
+	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "is for a new disk (delete DataVolume vm-root to have one cloned")
+	w.migrateVolume("root", "fast")
+	w.reconcile()
+	assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "is for a new disk (make another machine to get one)")
+}
+
 // TestPinOfMigratedRootDiskStays: it says what the disk was cloned from, also once the source and the former
 // DataVolume are gone.
 func TestPinOfMigratedRootDiskStays(t *testing.T) {

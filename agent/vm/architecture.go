@@ -23,6 +23,8 @@ func (d *decider) buildKubeVirtVM() {
 	if architecture == "" || !d.annotationDiffers(d.desiredVM, v1alpha1.AnnotationAppliedSpec) {
 		return // it was applied without one
 	}
+	// It may be one that was removed from the spec since: nothing tells.
+	d.architectureNote = fmt.Sprintf("the machine keeps architecture %s, since nothing says what its root disk was cloned from: set spec.architecture to change it", v1alpha1.SanitizeText(architecture, maxStateBytes))
 	machine = machine.DeepCopy()
 	machine.Spec.Architecture = v1alpha1.Architecture(architecture)
 	d.desiredVM, d.specError = kubevirt.BuildVirtualMachine(machine, d.guestConfig)

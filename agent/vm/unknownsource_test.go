@@ -58,6 +58,15 @@ func TestRootDiskOfUnknownSource(t *testing.T) {
 			w.VM.Spec.Architecture = v1alpha1.ArchitectureS390X
 			require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
 			assert.Equal(t, "s390x", templateArchitecture(w.KubeVirtVM), "the machine's own wins")
+			const kept = "the machine keeps architecture s390x, since nothing says what its root disk was cloned from: set spec.architecture to change it"
+			assert.NotContains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "keeps architecture")
+			w.VM.Spec.Architecture = ""
+			require.Nil(t, w.reconcile().ApplyKubeVirtVM, "nothing tells it from that of the root disk")
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), kept)
+			w.VM.Spec.Architecture = v1alpha1.ArchitectureARM64
+			require.NotNil(t, w.reconcile().ApplyKubeVirtVM)
+			assert.Equal(t, "arm64", templateArchitecture(w.KubeVirtVM))
+			assert.NotContains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "keeps architecture")
 		})
 	}
 }

@@ -208,7 +208,8 @@ type decider struct {
 	// guestConfigOutdated: the guest booted with other cloud-init data than the spec's.
 	guestConfigOutdated bool
 
-	// architectureNote says that a running machine and its image are of two architectures.
+	// architectureNote says that a running machine and its image are of two architectures, or that one is kept
+	// that the spec does not say.
 	architectureNote string
 
 	generation int64

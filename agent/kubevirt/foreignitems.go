@@ -222,9 +222,10 @@ func volumeClaim(volume map[string]any) string {
 	return dataVolume
 }
 
-// findVolume returns nil for none.
+// findVolume returns nil for none. The volume is content's, no copy: it is asked for many times per decision.
 func findVolume(content map[string]any, name string) map[string]any {
-	list, _, _ := unstructured.NestedSlice(content, volumesPath...)
+	volumes, _, _ := unstructured.NestedFieldNoCopy(content, volumesPath...)
+	list, _ := volumes.([]any)
 	i := indexOfItem(list, name)
 	if i < 0 {
 		return nil

@@ -27,6 +27,7 @@ var qcow2Magic = []byte{'Q', 'F', 'I', 0xfb}
 // qcow2 header, as docs/interop/qcow2.txt of QEMU has it: magic, version, offset and size of the
 // backing file's name, bits of a cluster, size, encryption; from version 3 features.
 const (
+	headerSize           = 512
 	qcow2HeaderSize      = 104
 	qcow2Incompatible    = 72
 	qcow2BackingFile     = 8
@@ -36,6 +37,24 @@ const (
 	maxVirtualBytes      = 64 << 40
 	diskHashBufferLength = 1 << 20
 )
+
+const sizeUnknown = "its virtual size is unknown; give --size, and --checksum instead of --file"
+
+// otherFormats are those that CDI tells from a raw disk by its first bytes, beside qcow2, and what is wrong with
+// them. A vhd of fixed size has its cookie at its end alone, and is raw to CDI, too.
+var otherFormats = []struct {
+	offset         int
+	magic, problem string
+}{
+	{0, "\x1f\x8b", "is compressed: " + sizeUnknown},
+	{0, "\xfd7zXZ\x00", "is compressed: " + sizeUnknown},
+	{0, "\x28\xb5\x2f\xfd", "is compressed: " + sizeUnknown},
+	{0, "KDMV", "is vmdk: " + sizeUnknown},
+	{0x40, "\x7f\x10\xda\xbe", "is vdi: " + sizeUnknown},
+	{0, "conectix", "is vhd: " + sizeUnknown},
+	{0, "vhdxfile", "is vhdx: " + sizeUnknown},
+	{0x101, "ustar", "is a tar archive, as an OVA is, of which clusters would make the disk: extract the disk image"},
+}
 
 // interruptible is a reader that ends with its context: hashing a disk takes minutes.
 type interruptible struct {
@@ -73,7 +92,7 @@ func ReadDisk(ctx context.Context, path string) (*Disk, error) {
 }
 
 func readDisk(file io.Reader) (*Disk, error) {
-	header := make([]byte, qcow2HeaderSize)
+	header := make([]byte, headerSize)
 	n, err := io.ReadFull(file, header)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -92,11 +111,13 @@ func readDisk(file io.Reader) (*Disk, error) {
 		return nil, errors.New("is empty")
 	case bytes.HasPrefix(header, qcow2Magic):
 		return d, d.readQCOW2(header)
-	case bytes.HasPrefix(header, []byte{0x1f, 0x8b}), bytes.HasPrefix(header, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		return nil, errors.New("is compressed: its virtual size is unknown; give --size, and --checksum instead of --file")
-	default:
-		return d, nil
 	}
+	for _, format := range otherFormats {
+		if len(header) > format.offset && bytes.HasPrefix(header[format.offset:], []byte(format.magic)) {
+			return nil, errors.New(format.problem)
+		}
+	}
+	return d, nil
 }
 
 func (d *Disk) readQCOW2(header []byte) error {

@@ -26,6 +26,13 @@ func newQCOW2(version uint32, size uint64, change func([]byte)) []byte {
 	return header
 }
 
+// newFormat returns a file with a magic number, and zeros.
+func newFormat(offset int, magic string) []byte {
+	content := make([]byte, offset+512)
+	copy(content[offset:], magic)
+	return content
+}
+
 func TestReadDisk(t *testing.T) {
 	for name, tt := range map[string]struct {
 		content     []byte
@@ -49,6 +56,16 @@ func TestReadDisk(t *testing.T) {
 		"cut off":              {newQCOW2(3, 1<<30, nil)[:40], "", 0, "", "cut off"},
 		"cut off, version 3":   {newQCOW2(3, 1<<30, nil)[:80], "", 0, "", "cut off"},
 		"gzip":                 {[]byte{0x1f, 0x8b, 8}, "", 0, "", "is compressed"},
+		"xz":                   {newFormat(0, "\xfd7zXZ\x00"), "", 0, "", "is compressed: its virtual size is unknown; give --size, and --checksum"},
+		"zst":                  {newFormat(0, "\x28\xb5\x2f\xfd"), "", 0, "", "is compressed: its virtual size is unknown; give --size, and --checksum"},
+		"vmdk":                 {newFormat(0, "KDMV"), "", 0, "", "is vmdk: its virtual size is unknown; give --size, and --checksum"},
+		"vdi":                  {newFormat(0x40, "\x7f\x10\xda\xbe"), "", 0, "", "is vdi: its virtual size is unknown"},
+		"vhd":                  {newFormat(0, "conectix"), "", 0, "", "is vhd: its virtual size is unknown"},
+		"vhd of fixed size":    {newFormat(2<<20, "conectix"), "raw", 2<<20 + 512, "3Mi", ""},
+		"vhdx":                 {newFormat(0, "vhdxfile"), "", 0, "", "is vhdx: its virtual size is unknown"},
+		"tar":                  {newFormat(0x101, "ustar"), "", 0, "", "is a tar archive, as an OVA is"},
+		"magic elsewhere":      {newFormat(0x41, "\x7f\x10\xda\xbe"), "raw", 0x41 + 512, "1Mi", ""},
+		"ends in the magic":    {append(make([]byte, 0x101), "usta"...), "raw", 0x105, "1Mi", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "disk")

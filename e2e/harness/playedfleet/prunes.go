@@ -152,7 +152,11 @@ func (f *Fleet) viewPrune(p *playedPrune) prune.PruneView {
 		},
 	}
 	for _, m := range f.members {
-		v.Members[m.name()] = prune.Member{ClusterUID: m.uid, Offline: !m.speaks()}
+		member := prune.Member{ClusterUID: m.uid}
+		if !m.speaks() {
+			member.OfflineReason = v1alpha1.ReasonSilent
+		}
+		v.Members[m.name()] = member
 	}
 	return v
 }

@@ -14,7 +14,11 @@ type Pool struct {
 	from  time.Time
 	// ends of the imports that hold a slot, in order: expected, earliest and latest.
 	ends [3][]time.Time
+	// later are imports that hold a slot from a time on, in order.
+	later [3][]hold
 }
+
+type hold struct{ from, end time.Time }
 
 // NewPool returns a pool whose slots are free from a time on.
 func NewPool(slots int, from time.Time) *Pool { return &Pool{slots: slots, from: from} }
@@ -45,18 +49,36 @@ func (p *Pool) HoldSlot(e *Estimate) {
 	}
 }
 
+// HoldSlotFromOpening has an import keep a slot from when its window opens until it ends, whether or not
+// one is free.
+func (p *Pool) HoldSlotFromOpening(now time.Time, t *Turn) {
+	for field, at := range t.times() {
+		h := hold{from: t.opening(now, field), end: *at}
+		place, _ := slices.BinarySearchFunc(p.later[field], h, func(a, b hold) int { return a.from.Compare(b.from) })
+		p.later[field] = slices.Insert(p.later[field], place, h)
+	}
+}
+
 func (p *Pool) insertEnd(field int, end time.Time) {
 	ends := p.ends[field]
 	place, _ := slices.BinarySearchFunc(ends, end, time.Time.Compare)
 	p.ends[field] = slices.Insert(ends, place, end)
 }
 
-// freeAt returns when a slot is free. As many end before as hold more than the other slots.
-func (p *Pool) freeAt(field int) time.Time {
-	if over := len(p.ends[field]) - p.slots; over >= 0 && p.ends[field][over].After(p.from) {
-		return p.ends[field][over]
+// freeAt returns when a slot is free for an import whose window opens at a time. As many end before as hold
+// more than the other slots. Imports have to come in the order in which their windows open.
+func (p *Pool) freeAt(field int, opens time.Time) time.Time {
+	for {
+		at := p.from
+		if over := len(p.ends[field]) - p.slots; over >= 0 {
+			at = storedtime.LaterOf(at, p.ends[field][over])
+		}
+		if later := p.later[field]; len(later) == 0 || later[0].from.After(storedtime.LaterOf(at, opens)) {
+			return at
+		}
+		p.insertEnd(field, p.later[field][0].end)
+		p.later[field] = p.later[field][1:]
 	}
-	return p.from
 }
 
 // takeSlot keeps a slot that is free until an import ends.
@@ -98,15 +120,14 @@ func (t *Turn) play(now time.Time) {
 		t.Estimate = Estimate{Position: t.Position, Why: UnknownNothingGranted}
 		return
 	}
-	all, takes := t.At.Sub(now), t.Takes(now)
+	takes := t.Takes(now)
+	own, opens := [3]time.Duration{}, [3]time.Time{}
+	for field := range own {
+		own[field], opens[field] = t.share(now, field, takes), t.opening(now, field)
+	}
 	for field, at := range t.times() {
-		// Of the earliest and the latest time, the import is the same share as of the expected one.
-		own := takes
-		if field > 0 && all > 0 {
-			own = time.Duration(float64(takes) / float64(all) * float64(at.Sub(now)))
-		}
 		for _, p := range t.Pools {
-			*at = storedtime.LaterOf(*at, p.freeAt(field).Add(own))
+			*at = storedtime.LaterOf(*at, p.freeAt(field, opens[field]).Add(own[field]))
 		}
 		for _, p := range t.Pools {
 			p.takeSlot(field, *at)
@@ -115,6 +136,19 @@ func (t *Turn) play(now time.Time) {
 	if !t.Begin.IsZero() {
 		t.Begin = t.At.Add(-takes)
 	}
+}
+
+// share returns what a part of the time until At is of the earliest and of the latest time: the same share.
+func (t *Turn) share(now time.Time, field int, part time.Duration) time.Duration {
+	if all := t.At.Sub(now); field > 0 && all > 0 {
+		return time.Duration(float64(part) / float64(all) * float64(t.times()[field].Sub(now)))
+	}
+	return part
+}
+
+// opening returns when the window opens that the import waits for.
+func (t *Turn) opening(now time.Time, field int) time.Time {
+	return now.Add(t.share(now, field, max(0, t.Opens.Sub(now))))
 }
 
 // Takes returns how long the import takes once it has its slot, or still takes.

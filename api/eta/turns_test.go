@@ -60,6 +60,16 @@ func TestTurns(t *testing.T) {
 			}
 			return []*eta.Turn{newTurn(0, 10, p), newTurn(0, 10, p)}
 		}, []int{50, 60}},
+		"held from an opening on": {func(pool func(int) *eta.Pool) []*eta.Turn {
+			p := pool(1)
+			p.HoldSlotFromOpening(now, closed(10, 70))
+			return []*eta.Turn{newTurn(0, 60, p), newTurn(0, 60, p), closed(10, 70, p), newTurn(0, 60, p)}
+		}, []int{60, 130, 250, 190}},
+		"held from an opening on, for those of the same": {func(pool func(int) *eta.Pool) []*eta.Turn {
+			p := pool(2)
+			p.HoldSlotFromOpening(now, closed(480, 490))
+			return []*eta.Turn{closed(480, 490, p), closed(480, 490, p), closed(60, 90, p), closed(450, 500, p)}
+		}, []int{500, 510, 90, 500}},
 		"no slot": {func(pool func(int) *eta.Pool) []*eta.Turn {
 			return []*eta.Turn{newTurn(0, 10, pool(0)), newTurn(0, 10, pool(1))}
 		}, []int{-1, 10}},
@@ -137,10 +147,17 @@ func drawTurns(t *rapid.T) func(slots, held int) []*eta.Turn {
 		return d
 	}), 1, 12).Draw(t, "turns")
 	others := rapid.SliceOfN(rapid.IntRange(0, 600), 0, 4).Draw(t, "others")
+	opens := rapid.SliceOfN(rapid.IntRange(-300, 600), len(others), len(others)).Draw(t, "openings of others")
 	return func(slots, held int) (turns []*eta.Turn) {
 		first, second := eta.NewPool(slots, now), eta.NewPool(slots+1, now)
-		for _, end := range others[:min(held, len(others))] {
-			first.HoldSlot(&newTurn(0, end).Estimate)
+		for i, end := range others[:min(held, len(others))] {
+			other := newTurn(0, end)
+			if opens[i] < 0 || opens[i] > end {
+				first.HoldSlot(&other.Estimate)
+				continue
+			}
+			other.Opens = now.Add(time.Duration(opens[i]) * time.Minute)
+			first.HoldSlotFromOpening(now, other)
 		}
 		for _, d := range all {
 			turn := newTurn(d.begin, d.begin+d.takes, first)

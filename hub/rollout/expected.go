@@ -355,8 +355,12 @@ func (e *evaluation) simulateWave(clusters []*placedCluster, limit int, fleet fl
 		switch {
 		case !isStarted && c.state != v1alpha1.ClusterToApply:
 			continue
-		case !isStarted, turn.Opens.After(e.Now): // what waits for a window holds up none whose window is open
+		case !isStarted: // what waits for a window holds up none whose window is open
 			turn.Pools = []*eta.Pool{wave, slots}
+			waiting = append(waiting, &turn)
+		case turn.Opens.After(e.Now): // it has its place in the wave, which it takes up then
+			wave.HoldSlotFromOpening(e.Now, &turn)
+			turn.Pools = []*eta.Pool{slots}
 			waiting = append(waiting, &turn)
 		case known && !fleet.isLower(turn.Begin): // which includes the wait for a slot
 			slots.HoldSlot(&turn.Estimate)

@@ -291,6 +291,15 @@ func TestExpectedPastClosedWindows(t *testing.T) {
 	d := decideAndCheck(t, v)
 	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
 	assert.Less(t, d.Status.ExpectedAt.Sub(opens), 2*time.Hour, "the first begins when its window opens")
+
+	// One that has started has its place: it begins when its window opens, whatever began before.
+	soon := now.Add(10 * time.Minute)
+	v = waitForWindow(idleBehindWindows(newUbuntu().WithMaxConcurrency("1"), "canary=P....", soon, time.Time{}, time.Time{}, time.Time{}, time.Time{}), soon, "canary-0")
+	require.Equal(t, []string{"canary-1"}, decideAndCheck(t, v).Start)
+	d = decideAndCheck(t, v)
+	require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+	imported := time.Duration(v.Image.Spec.Template.DiskSize.Value()/perSecond) * time.Second
+	assert.InDelta(t, (10*time.Minute + 4*imported).Minutes(), d.Status.ExpectedAt.Sub(now).Minutes(), 3)
 }
 
 // A cluster is waited for as long as windows are, whatever time it reports, and its rollout's status is not

@@ -219,6 +219,10 @@ func FailureDelay(count int, o Options) time.Duration {
 func (s *Snapshot) rotationCondition() *metav1.Condition {
 	rejoin := "run " + s.joinCommand() + " again"
 	switch {
+	case s.Issued == nil && !s.givenUsable() && s.Unconfirmed:
+		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonCredentialRefused,
+			"Secret %s has another kubeconfig than before, whose token %s, or was revoked: put the former kubeconfig back, of which the hub still has a valid token, or %s",
+			s.Secret, describeExpiry(s.Given.Expires), rejoin)
 	case s.Issued == nil && !s.givenUsable():
 		return s.condition(metav1.ConditionFalse, v1alpha1.ReasonCredentialRefused,
 			"the token in Secret %s %s, or the member revoked it, before the hub replaced it: %s", s.Secret, describeExpiry(s.Given.Expires), rejoin)

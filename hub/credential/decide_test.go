@@ -91,7 +91,11 @@ func TestDecide(t *testing.T) {
 			"the one in the Secret, which expires at 2026-11-02T12:00:00Z; before it expires, accept the cluster as IdentityConfirmed says, or put the former kubeconfig back",
 		},
 		"another kubeconfig, and it is refused": {
-			snapshotWith(bootstrap(), both(givenRefused, func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true })), none, false, false, ProbeInterval, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m",
+			snapshotWith(bootstrap(), both(givenRefused, func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true })), none, false, false, ProbeInterval, "False", v1alpha1.ReasonCredentialRefused,
+			"has another kubeconfig than before, whose token expires at 2026-11-02T12:00:00Z, or was revoked: put the former kubeconfig back, of which the hub still has a valid token, or run kubectl ot join push m",
+		},
+		"another kubeconfig, and it expired": {
+			snapshotWith(expired, func(s *Snapshot) { s.Stored, s.Unconfirmed = true, true }), none, false, false, ProbeInterval, "False", v1alpha1.ReasonCredentialRefused, "put the former kubeconfig back",
 		},
 		"was revoked before":         {snapshotWith(bootstrap(), givenRefused), given, false, false, 0, "False", v1alpha1.ReasonCredentialRefused, "kubectl ot join push m"},
 		"rotated":                    {snapshotWith(bootstrap(), issuedFor(time.Hour)), none, false, false, third - time.Hour, "True", v1alpha1.ReasonRotated, "expires at 2026-11-08T11:00:00Z"},

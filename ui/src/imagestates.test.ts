@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { ImageState, ImageVersion } from './api'
-import { countsOf, fateOf, imageStates, toneOfImage, wordOfImage } from './imagestates'
+import type { ImageState, ImageVersion, PlanItemReport, ReportedImage } from './api'
+import { countsOf, fateOf, imageStates, stateInCluster, stateOfReported, toneOfImage, wordOfImage } from './imagestates'
 
 const version = (v: Partial<ImageVersion>): ImageVersion => ({ version: '1', namespace: 'n', image: 'i', states: { Ready: 3 }, referenced: 0, unreferenced: 0, ...v })
 
@@ -13,6 +13,29 @@ describe('countsOf', () => {
     expect(all.filter((s) => !imageStates.some((known) => known.state === s))).toEqual(['Absent'])
     expect([wordOfImage('Absent'), toneOfImage('Absent')]).toEqual(['not there', 'quiet'])
   })
+})
+
+describe('an image that its cluster has not created', () => {
+  const reported = (i: Partial<ReportedImage>): ReportedImage => ({ namespace: 'n', name: 'i', references: 0, ...i })
+  it.each<[string, PlanItemReport, string, string, string]>([
+    ['waits', { state: 'Waiting', message: 'not created yet' }, 'waiting', 'to come', 'Planned'],
+    ['waits for a person', { state: 'Waiting', reason: 'NamespaceMissing', message: 'create it' }, 'attention', 'to come, NamespaceMissing', 'Planned'],
+    ['is rejected', { state: 'Rejected', message: 'not allowed' }, 'bad', 'rejected', 'Rejected'],
+  ])('%s', (_, plan, tone, inCluster, word) => {
+    expect(stateInCluster({ version: '1', state: 'Planned', reported: reported({ plan }) })).toEqual({ word: inCluster, tone })
+    expect(stateOfReported(reported({ plan }))).toEqual({ word, tone, reason: plan.reason, message: plan.message })
+  })
+  it.each<[string, ReportedImage, string, string]>([
+    ['ready, and an edit rejected', reported({ uid: '1', phase: 'Succeeded', reason: 'Ready', plan: { state: 'Rejected' } }), 'Succeeded', 'quiet'],
+    ['failed', reported({ uid: '1', phase: 'Failed', reason: 'NotFound' }), 'Failed NotFound', 'bad'],
+    ['stalled', reported({ uid: '1', phase: 'Queued', stalled: true }), 'Queued', 'attention'],
+    ['created, and not processed', reported({ uid: '1', plan: { state: 'Applied' } }), 'new', 'waiting'],
+    ['without a UID and a phase', reported({}), 'Unknown', 'unknown'],
+  ])('not: %s', (_, i, text, tone) => {
+    const state = stateOfReported(i)
+    expect([[state.word, state.reason].filter(Boolean).join(' '), state.tone]).toEqual([text, tone])
+  })
+  it('says why one failed', () => expect(stateInCluster({ version: '1', state: 'Failed', reported: reported({ reason: 'NotFound' }) })).toEqual({ word: 'NotFound', tone: 'bad' }))
 })
 
 describe('fateOf', () => {

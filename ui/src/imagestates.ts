@@ -1,7 +1,7 @@
 // How an image is in clusters: the words and signs of its states.
-import type { ImageState, ImageVersion } from './api'
-import type { Tone } from './components/sign'
-import { formatCount, formatNumber } from './format'
+import type { ImageState, ImageVersion, PlanItemReport, ReportedImage, VersionInCluster } from './api'
+import { toneOf, type Tone } from './components/sign'
+import { formatCount, formatNumber, plainText } from './format'
 
 /** The states in the order in which they are drawn: what needs a person first. */
 export const imageStates: readonly { state: ImageState; word: string; tone: Tone }[] = [
@@ -21,6 +21,32 @@ export function wordOfImage(state: ImageState): string {
 
 export function toneOfImage(state: ImageState): Tone {
   return imageStates.find((s) => s.state === state)?.tone ?? 'quiet'
+}
+
+/** Returns what the agent did with a planned image that it has not created; undefined for one that it has. */
+export function unappliedPlan(i: Pick<ReportedImage, 'phase' | 'plan'> | undefined): PlanItemReport | undefined {
+  return !i?.phase && (i?.plan?.state === 'Waiting' || i?.plan?.state === 'Rejected') ? i.plan : undefined
+}
+
+/** An item has a reason while a person is waited for. */
+function toneOfPlan(plan: PlanItemReport): Tone {
+  return plan.state === 'Rejected' ? 'bad' : plan.reason ? 'attention' : 'waiting'
+}
+
+/** Says how a version is in a cluster. */
+export function stateInCluster(v: VersionInCluster): { word: string; tone: Tone } {
+  const plan = v.state === 'Planned' ? unappliedPlan(v.reported) : undefined
+  const word = v.state === 'Failed' ? (v.reported?.reason ?? 'failed') : plan?.state === 'Rejected' ? 'rejected' : [wordOfImage(v.state), plan?.reason].filter(Boolean).join(', ')
+  return { word: plainText(word, 60), tone: plan ? toneOfPlan(plan) : toneOfImage(v.state) }
+}
+
+/** Says how an image is that a cluster reports. What is as it should be is quiet, so that the rest is seen. */
+export function stateOfReported(i: ReportedImage): { word: string; tone: Tone; reason?: string; message?: string } {
+  const plan = unappliedPlan(i)
+  if (plan) return { word: plan.state === 'Rejected' ? 'Rejected' : 'Planned', tone: toneOfPlan(plan), reason: plan.reason, message: plan.message }
+  if (i.phase === 'Succeeded') return { word: i.phase, tone: i.stalled ? 'attention' : 'quiet', message: i.message }
+  const word = i.phase ?? (i.uid ? 'new' : 'Unknown')
+  return { word, tone: i.stalled ? 'attention' : toneOf(word), reason: i.reason, message: i.message }
 }
 
 /** Returns the states that clusters are in with a version, and how many; those without it are left out. */

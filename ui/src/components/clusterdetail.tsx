@@ -3,6 +3,7 @@ import type { ComponentChildren } from 'preact'
 import { RunbooksURL, type MemberCondition, type MemberDetail, type MemberImages, type ReportedImage, type Transfers } from '../api'
 import { describeChain, explainChain, formatPlan, imageCounts, ownLabels } from '../clusters'
 import { formatBytes, formatCount, formatNumber, plainText } from '../format'
+import { stateOfReported } from '../imagestates'
 import { useAnswer } from '../query'
 import { href, hrefWith, param } from '../route'
 import { whyOf } from '../whyaddress'
@@ -13,7 +14,7 @@ import { shellWord } from '../shellword'
 import { HistoryPanel } from './history'
 import { Page, Panel } from './panel'
 import { QuarantinePanel } from './quarantine'
-import { Sign, toneOf, type Tone } from './sign'
+import { Sign, toneOf } from './sign'
 import { Shown } from './states'
 import { Table, type Column } from './table'
 import { Age } from './time'
@@ -269,12 +270,6 @@ function Activity({ detail }: { detail: MemberDetail }) {
   )
 }
 
-/** What is as it should be is quiet, so that the rest is seen. */
-function toneOfImage(i: ReportedImage): Tone {
-  if (i.stalled) return 'attention'
-  return i.phase === 'Succeeded' ? 'quiet' : toneOf(i.phase ?? (i.plan ? 'Planned' : undefined))
-}
-
 const imageColumns = (cluster: string): Column<ReportedImage>[] => [
   {
     title: 'Image',
@@ -287,12 +282,15 @@ const imageColumns = (cluster: string): Column<ReportedImage>[] => [
   },
   {
     title: 'Phase',
-    cell: (i) => (
-      <Hint class="cell-state" text={i.message ? formatMessage(i.message) : undefined}>
-        <Sign tone={toneOfImage(i)}>{plainText(i.phase ?? (i.plan ? 'Planned' : 'Unknown'), 40)}</Sign>
-        {i.reason && i.phase !== 'Succeeded' && <span class="muted">{plainText(i.reason, 60)}</span>}
-      </Hint>
-    ),
+    cell: (i) => {
+      const { word, tone, reason, message } = stateOfReported(i)
+      return (
+        <Hint class="cell-state" text={message ? formatMessage(message) : undefined}>
+          <Sign tone={tone}>{plainText(word, 40)}</Sign>
+          {reason && <span class="muted">{plainText(reason, 60)}</span>}
+        </Hint>
+      )
+    },
   },
   { title: 'Machines', right: true, cell: (i) => (i.references > 0 ? <Hint text={i.holders?.map((h) => plainText(h, 80)).join(', ')}>{formatNumber(i.references)}</Hint> : <span class="muted">{i.unreferencedSince ? <>none for <Age at={i.unreferencedSince} /></> : 'none'}</span>) },
   { title: 'Storage', right: true, wide: true, cell: (i) => (i.bytes === undefined ? <span class="muted">–</span> : formatBytes(i.bytes)) },

@@ -25,7 +25,7 @@ export function glyphOf(tone: Tone): string {
 const tones: Record<string, Tone> = {
   Ready: 'good', Done: 'good', Succeeded: 'good', Complete: 'good', Completed: 'good', True: 'good',
   Syncing: 'moving', Importing: 'moving', Progressing: 'moving', Running: 'moving', Pruning: 'moving', Deleting: 'moving',
-  Queued: 'waiting', Pending: 'waiting', Waiting: 'waiting', Planned: 'waiting', NotReady: 'waiting',
+  Queued: 'waiting', Pending: 'waiting', Waiting: 'waiting', Planned: 'waiting', NotReady: 'waiting', new: 'waiting',
   AwaitingApproval: 'attention', Paused: 'attention', Stalled: 'attention', Blocked: 'attention', Quarantined: 'attention',
   Failed: 'bad', Failing: 'bad', Refused: 'bad', False: 'bad',
   Silent: 'unknown', NeverReported: 'unknown', Unknown: 'unknown',

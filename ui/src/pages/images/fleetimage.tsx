@@ -12,7 +12,7 @@ import { Age } from '../../components/time'
 import { TypedFilter } from '../../components/typedfilter'
 import { fieldsText, originText } from '../../effective'
 import { formatBytes, formatCount, formatNumber, plainText } from '../../format'
-import { fateOf, toneOfImage, wordOfImage } from '../../imagestates'
+import { fateOf, stateInCluster, unappliedPlan, wordOfImage } from '../../imagestates'
 import { useAnswer } from '../../query'
 import { href, hrefWith, param } from '../../route'
 import { whyOf } from '../../why'
@@ -155,10 +155,10 @@ function VersionCell({ image, cluster, v }: { image: FleetImage; cluster: string
   if (!v) return <span class="muted">–</span>
   const of = image.versions.find((known) => known.version === v.version)
   const references = v.reported?.references ?? 0
-  const text = v.state === 'Failed' ? plainText(v.reported?.reason ?? 'failed', 40) : wordOfImage(v.state)
+  const { word, tone } = stateInCluster(v)
   return (
     <span class={v.stale ? 'image-stale' : v.state === 'Ready' ? 'image-ready' : undefined}>
-      <Sign tone={toneOfImage(v.state)}>{of && v.reported ? <a href={hrefWith({ why: whyOf(cluster, of.namespace, of.image) })}>{text}</a> : text}</Sign>
+      <Sign tone={tone}>{of && v.reported ? <a href={hrefWith({ why: whyOf(cluster, of.namespace, of.image) })}>{word}</a> : word}</Sign>
       {references > 0 && <span class="muted"> {formatCount(references, 'machine')}</span>}
     </span>
   )
@@ -188,7 +188,7 @@ function oneVersion(image: FleetImage, version: string): Column<ImageCluster>[] 
     { title: 'Download', wide: true, right: true, cell: (c) => (of(c)?.reported?.downloadBytes ? formatBytes(of(c)!.reported!.downloadBytes!) : dash) },
     { title: 'Storage', wide: true, right: true, cell: (c) => (of(c)?.reported?.bytes ? formatBytes(of(c)!.reported!.bytes!) : dash) },
     { title: 'Imported', wide: true, right: true, cell: (c) => (of(c)?.reported?.syncedAt ? <Age at={of(c)!.reported!.syncedAt!} ago /> : dash) },
-    { title: 'What it says', wide: true, cell: (c) => (of(c)?.state === 'Ready' ? dash : formatMessage(of(c)?.reported?.message ?? '', 200) || dash) },
+    { title: 'What it says', wide: true, cell: (c) => (of(c)?.state === 'Ready' ? dash : formatMessage((unappliedPlan(of(c)?.reported) ?? of(c)?.reported)?.message ?? '', 200) || dash) },
   ]
 }
 

@@ -102,7 +102,7 @@ func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, li
 		wider.IncludeOthers = true
 		v.Command = ReviewCommand(r.Name, &wider)
 		if v.By != readapi.PruneByImage {
-			v.Command += " --by " + string(v.By)
+			v.Command += shellword.FormatCommand(" --by %s", string(v.By))
 		}
 	}
 	return v

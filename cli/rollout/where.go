@@ -116,8 +116,8 @@ type InIt struct {
 
 // NewInIt returns how an image is, as its cluster reports it.
 func NewInIt(r *v1alpha1.ReportedImage) InIt {
-	isRejected := r.UID == "" && r.Plan != nil && r.Plan.State == v1alpha1.PlanItemRejected
-	return InIt{Phase: r.Phase, Reason: r.ReasonOrPlan(), Rejected: isRejected, References: r.References}
+	plan := r.UnappliedPlan()
+	return InIt{Phase: r.Phase, Reason: r.ReasonOrPlan(), Rejected: plan != nil && plan.State == v1alpha1.PlanItemRejected, References: r.References}
 }
 
 // NewWhere makes a table without rows.

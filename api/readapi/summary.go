@@ -216,7 +216,7 @@ type Attention struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PruneSummary is a PruneReport in short.
+// PruneSummary is a PruneReport in short. Candidates are without those that its ImagePrunes have pruned.
 type PruneSummary struct {
 	Report          string              `json:"report"`
 	CompletedAt     *metav1.Time        `json:"completedAt,omitempty"`

@@ -67,7 +67,11 @@ func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, se
 	if err := hub.List(ctx, &reports); err != nil {
 		return status.Snapshot{}, err
 	}
-	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members, Images: images.Items, Reports: reports.Items, Selected: selector != ""}
+	var prunes v1alpha1.ImagePruneList
+	if err := hub.List(ctx, &prunes); err != nil {
+		return status.Snapshot{}, err
+	}
+	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items, Selected: selector != ""}
 	s.Unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) (err error) {
 		s.Summary, err = api.Summary(ctx)
 		return err

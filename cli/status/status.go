@@ -26,6 +26,7 @@ type Snapshot struct {
 	Members []v1alpha1.MemberCluster
 	Images  []v1alpha1.FleetDiskImage
 	Reports []v1alpha1.PruneReport
+	Prunes  []v1alpha1.ImagePrune
 	// Summary of the read API; nil where it could not be asked, and Unread says why.
 	Summary *readapi.Summary
 	// Selected: not all clusters are in Members; those of Summary are.
@@ -163,7 +164,7 @@ type Schedule struct {
 	Command string `json:"command"`
 }
 
-// Prunable is what a PruneReport says can go.
+// Prunable is what a PruneReport says can go, without what was pruned since.
 type Prunable struct {
 	Report      string      `json:"report"`
 	Images      int32       `json:"images"`
@@ -191,7 +192,7 @@ func New(s Snapshot) *Status {
 			st.RolloutsDone++
 		}
 	}
-	st.addReports(s.Reports)
+	st.addReports(s.Reports, s.Prunes)
 	st.Unread = s.Unread
 	if s.Summary != nil {
 		st.addSummary(s.Summary, s.Selected)
@@ -314,7 +315,7 @@ func (r *Rollout) rank() int {
 	}
 }
 
-func (st *Status) addReports(reports []v1alpha1.PruneReport) {
+func (st *Status) addReports(reports []v1alpha1.PruneReport, prunes []v1alpha1.ImagePrune) {
 	for i := range reports {
 		r := &reports[i]
 		command := shellword.FormatCommand("kubectl ot prune review %s", r.Name)
@@ -327,8 +328,9 @@ func (st *Status) addReports(reports []v1alpha1.PruneReport) {
 		if st.Prunable != nil && !r.Status.CompletedAt.After(st.Prunable.CompletedAt.Time) {
 			continue
 		}
+		left := r.CandidatesLeft(prunes)
 		st.Prunable = &Prunable{
-			Report: r.Name, Images: r.Status.Candidates.Count, Bytes: r.Status.Candidates.Bytes, Unknown: r.Status.Clusters.Unknown,
+			Report: r.Name, Images: left.Count, Bytes: left.Bytes, Unknown: r.Status.Clusters.Unknown,
 			CompletedAt: *r.Status.CompletedAt, Command: command,
 		}
 	}

@@ -101,6 +101,10 @@ func TestScreens(t *testing.T) {
 		rendertest.Golden(t, name, now, st)
 		assert.Equal(t, exit.No, st.ExitCode(true), "what is listed does not change it")
 	}
+	pruned := v1alpha1.ImagePrune{Spec: v1alpha1.ImagePruneSpec{ReportRef: v1alpha1.PruneReportRef{Name: "spring", Digest: "2"}}}
+	pruned.Status = v1alpha1.ImagePruneStatus{Targets: v1alpha1.TargetCounts{Pruned: 112}, PrunedBytes: 2858730232218}
+	after := status.New(status.Snapshot{Now: now, Reports: burning.Reports, Prunes: []v1alpha1.ImagePrune{pruned}})
+	assert.Equal(t, []any{"spring", int32(0), int64(0)}, []any{after.Prunable.Report, after.Prunable.Images, after.Prunable.Bytes}, "it was pruned since")
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))

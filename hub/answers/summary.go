@@ -73,7 +73,7 @@ func Summarize(f *Fleet) readapi.Summary {
 	s.Failing = summarizeFailing(f.Members)
 	s.Transfers = summarizeTransfers(f)
 	s.Rollouts = summarizeRollouts(f.Images)
-	s.CanGo = findNewestReport(f.Reports)
+	s.CanGo = findNewestReport(f.Reports, f.Prunes)
 	s.Attention = findAttention(f)
 	return s
 }
@@ -210,8 +210,8 @@ func summarizeRollouts(images []v1alpha1.FleetDiskImage) readapi.RolloutSummary 
 	return s
 }
 
-// findNewestReport returns the complete report that was completed last.
-func findNewestReport(reports []v1alpha1.PruneReport) *readapi.PruneSummary {
+// findNewestReport returns the complete report that was completed last, without what was pruned since.
+func findNewestReport(reports []v1alpha1.PruneReport, prunes []v1alpha1.ImagePrune) *readapi.PruneSummary {
 	var newest *v1alpha1.PruneReport
 	for i := range reports {
 		r := &reports[i]
@@ -227,7 +227,7 @@ func findNewestReport(reports []v1alpha1.PruneReport) *readapi.PruneSummary {
 	}
 	st := &newest.Status
 	return &readapi.PruneSummary{
-		Report: newest.Name, CompletedAt: st.CompletedAt, Digest: st.Digest, Candidates: st.Candidates, Others: st.Others, UnknownClusters: st.Clusters.Unknown,
+		Report: newest.Name, CompletedAt: st.CompletedAt, Digest: st.Digest, Candidates: newest.CandidatesLeft(prunes), Others: st.Others, UnknownClusters: st.Clusters.Unknown,
 	}
 }
 

@@ -177,6 +177,13 @@ func TestNewestReportIsShown(t *testing.T) {
 	}})
 	require.NotNil(t, s.CanGo)
 	assert.Equal(t, "new", s.CanGo.Report)
+
+	pruned := v1alpha1.ImagePrune{Spec: v1alpha1.ImagePruneSpec{ReportRef: v1alpha1.PruneReportRef{Name: "new", Digest: "5d1f"}}}
+	pruned.Status = v1alpha1.ImagePruneStatus{Targets: v1alpha1.TargetCounts{Pruned: 2}, PrunedBytes: 10}
+	reviewed := report("new", &hour, v1alpha1.PruneReportComplete)
+	reviewed.Status.Digest, reviewed.Status.Candidates = "5d1f", v1alpha1.PruneTotal{Count: 3, Bytes: 30}
+	s = answers.Summarize(&answers.Fleet{Reports: []v1alpha1.PruneReport{reviewed}, Prunes: []v1alpha1.ImagePrune{pruned}})
+	assert.Equal(t, v1alpha1.PruneTotal{Count: 1, Bytes: 20}, s.CanGo.Candidates)
 	assert.Nil(t, answers.Summarize(&answers.Fleet{}).CanGo)
 }
 

@@ -92,6 +92,7 @@ func TestScopeFlagsOfCommandLines(t *testing.T) {
 		"doctor --cluster lab --agent-namespace agents":    "error: --agent-namespace is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
 		"doctor --cluster lab --probe https://a.example":   "error: --probe is for the member itself, and the hub is asked: add --live or --member-context, or leave it out\n",
 		"doctor --member-context lab --probe-image agent":  "error: kubectl ot doctor --probe-image has no effect without --probe: add that, or leave it out\n",
+		"support-bundle --cluster bergen,":                 "error: --cluster bergen,: one of the names is empty: leave it out\n",
 		"top --cluster lab -l region=nordics":              "error: name the clusters: either -l, or --cluster\n",
 		"image where ubuntu --cluster lab -l region=emea":  "error: name the clusters: either -l, or --cluster\n",
 		"image retry ubuntu --member-context lab":          "error: --member-context lab: add --live, which asks the member itself\n",

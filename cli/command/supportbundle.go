@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,9 @@ Exit codes: 0 it is written; 1 a part could not be read, and is listed; 2 nothin
 			return fmt.Errorf("--since %s: must be a duration above 0, as in 6h", options.Since)
 		}
 		if e.cluster != "" {
-			options.Clusters = strings.Split(e.cluster, ",")
+			if options.Clusters = strings.Split(e.cluster, ","); slices.ContainsFunc(options.Clusters, func(name string) bool { return strings.TrimSpace(name) == "" }) {
+				return fmt.Errorf("--cluster %s: one of the names is empty: leave it out", e.cluster)
+			}
 		}
 		if e.Member != "" && len(options.Clusters) != 1 {
 			return errors.New("--member-context is of one cluster: name it alone with --cluster, or let the contexts have the names of the clusters")

@@ -77,7 +77,7 @@ func (f *Flags) ConnectMember(cluster string) (*Cluster, error) {
 		case config.Contexts[cluster] != nil:
 			name = cluster
 		default:
-			return nil, fmt.Errorf("the kubeconfig has no context %s: name the cluster's with --member-context, or leave out --live to see what the hub knows", cluster)
+			return nil, fmt.Errorf("the kubeconfig has no context %s: name the cluster's with --member-context", cluster)
 		}
 	}
 	given := f.hubFlags()

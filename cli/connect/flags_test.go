@@ -96,7 +96,7 @@ func TestMemberContext(t *testing.T) {
 	assert.Equal(t, "hub", context, "--member-context is more than the name of the cluster")
 	assert.Equal(t, "farm", namespace)
 	_, _, err = connectMember("", "kiel")
-	require.ErrorContains(t, err, "name the cluster's with --member-context")
+	require.EqualError(t, err, "the kubeconfig has no context kiel: name the cluster's with --member-context", "of commands that write, too")
 	_, _, err = connectMember("kiel", "")
 	require.ErrorContains(t, err, "the kubeconfig has no context kiel")
 }

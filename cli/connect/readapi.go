@@ -28,6 +28,10 @@ import (
 // it, and cli.readers says who may have one.
 const readerAccount = "ot-hub-cli"
 
+// answerTimeout bounds how long the read API may be silent: a replica that has stopped answers nothing.
+// Streams send their headers at once.
+const answerTimeout = 30 * time.Second
+
 // ErrNoReadAPI wraps every reason why the read API cannot be asked. Verbs that can do with
 // the hub's kinds go on, and say so.
 var ErrNoReadAPI = errors.New("the read API cannot be asked")
@@ -72,7 +76,7 @@ func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error)
 		return nil, err
 	}
 	if f.ReadAPI != "" {
-		return openURL(f.ReadAPI, credential)
+		return openURL(f.ReadAPI, credential, answerTimeout)
 	}
 	leader := readapi.LeaderLocator{Live: hub.Client, Namespace: f.HubNamespace}
 	to, err := leader.Locate(ctx)
@@ -93,11 +97,10 @@ func (f *Flags) openReadAPI(ctx context.Context, hub *Cluster) (*ReadAPI, error)
 		}
 	}
 	transport := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		TLSClientConfig:     readapi.PinCertificate(to.Fingerprint),
-		TLSHandshakeTimeout: 10 * time.Second,
-		// A replica that has stopped answers nothing; streams send their headers at once.
-		ResponseHeaderTimeout: 30 * time.Second,
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSClientConfig:       readapi.PinCertificate(to.Fingerprint),
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: answerTimeout,
 		ForceAttemptHTTP2:     true,
 	}
 	wrapped, err := rest.HTTPWrappersForConfig(credential, transport)
@@ -116,8 +119,10 @@ func onSameMachine(replica *url.URL, apiServer string) bool {
 	return err == nil && readapi.IsLoopback(replica.Hostname()) && readapi.IsLoopback(server.Hostname())
 }
 
-func openURL(address string, credential *rest.Config) (*ReadAPI, error) {
-	wrapped, err := rest.HTTPWrappersForConfig(credential, http.DefaultTransport)
+func openURL(address string, credential *rest.Config, timeout time.Duration) (*ReadAPI, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = timeout
+	wrapped, err := rest.HTTPWrappersForConfig(credential, transport)
 	if err != nil {
 		return nil, err
 	}

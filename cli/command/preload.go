@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,6 +140,7 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 			return err
 		}
 	}
+	var written []string
 	for i, img := range images {
 		if len(items[i].Download) == 0 {
 			continue
@@ -149,11 +151,20 @@ func (e *environment) preload(ctx context.Context, names []string, flags preload
 			err = placeInClusters(ctx, hub, img, items[i].Download)
 		}
 		if err != nil {
-			return err
+			return noteWritten(err, written)
 		}
+		written = append(written, img.Name)
 	}
 	p.Written = true
 	return e.show(p, exit.Yes)
+}
+
+// noteWritten says which images were written before an error.
+func noteWritten(err error, written []string) error {
+	if len(written) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; written before: %s", err, strings.Join(written, ", "))
 }
 
 func (e *environment) gatherPreload(ctx context.Context, hub *connect.Cluster, names []string, selector string) (found []*v1alpha1.FleetDiskImage, targets []preload.Target, err error) {
@@ -259,7 +270,11 @@ func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDis
 	}
 	err = member.Client.Create(ctx, image, client.FieldOwner(ownership.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("VMDiskImage %s/%s exists in %s: kubectl ot why image says what it does", image.Namespace, image.Name, e.cluster)
+		stored := &v1alpha1.VMDiskImage{}
+		if err := member.Client.Get(ctx, client.ObjectKeyFromObject(image), stored); err != nil {
+			return member.Explain(err)
+		}
+		return preload.CheckExisting(stored, image, e.cluster)
 	}
 	return member.Explain(err)
 }

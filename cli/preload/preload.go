@@ -248,6 +248,16 @@ func (p *Preload) HasDownloads() bool {
 	return slices.ContainsFunc(p.Images, func(i Image) bool { return len(i.Download) > 0 })
 }
 
+// CheckExisting refuses to preload an image that a member has already, unless that is the one to create and
+// has not failed: a preload that began before is not in the member's report yet.
+func CheckExisting(stored, image *v1alpha1.VMDiskImage, cluster string) error {
+	if stored.Status.Phase != v1alpha1.PhaseFailed && stored.DeletionTimestamp == nil && stored.Spec.Revision() == image.Spec.Revision() {
+		return nil
+	}
+	return fmt.Errorf("VMDiskImage %s/%s exists in %s: %s says what it does", image.Namespace, image.Name, cluster,
+		shellword.FormatCommand("kubectl ot why image %s -n %s --cluster %s --live", image.Name, image.Namespace, cluster))
+}
+
 // NewMemberImage returns the VMDiskImage to create in one member, marked so that the plan takes it
 // over once it places the image there. It is what spec.overrides make of the template there.
 func NewMemberImage(img *v1alpha1.FleetDiskImage, member *v1alpha1.MemberCluster) (*v1alpha1.VMDiskImage, error) {

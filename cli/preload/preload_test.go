@@ -104,6 +104,20 @@ func TestMemberImage(t *testing.T) {
 	assert.Equal(t, "images/win-11-24.2", image.Namespace+"/"+image.Name)
 	assert.Equal(t, img.Spec.Template.Revision(), image.Spec.Revision())
 	assert.Equal(t, "true", image.Labels[v1alpha1.LabelPlanned])
+
+	stored := image.DeepCopy()
+	stored.Status.Phase = v1alpha1.PhaseSyncing
+	require.NoError(t, preload.CheckExisting(stored, image, "oslo"), "it was preloaded before")
+	for name, change := range map[string]func(*v1alpha1.VMDiskImage){
+		"failed":         func(i *v1alpha1.VMDiskImage) { i.Status.Phase = v1alpha1.PhaseFailed },
+		"another source": func(i *v1alpha1.VMDiskImage) { i.Spec.URL += "x" },
+		"is deleted":     func(i *v1alpha1.VMDiskImage) { i.DeletionTimestamp = &metav1.Time{} },
+	} {
+		other := stored.DeepCopy()
+		change(other)
+		require.EqualError(t, preload.CheckExisting(other, image, "oslo"),
+			"VMDiskImage images/win-11-24.2 exists in oslo: kubectl ot why image win-11-24.2 -n images --cluster oslo --live says what it does", name)
+	}
 }
 
 func TestOverridesDecideTheCost(t *testing.T) {

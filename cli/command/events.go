@@ -243,18 +243,18 @@ func (e *environment) findFleetImage(ctx context.Context, name string) (*v1alpha
 
 // readMemberImageEvents reads the events of images in a member, and of what is made for them.
 func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (events.Source, error) {
-	namespace, names := member.Namespace, []string{name}
+	images := []client.ObjectKey{{Namespace: member.Namespace, Name: name}}
 	if of != nil {
-		namespace, names = of.Spec.TargetNamespace, []string{of.ImageNameForVersion(of.Spec.Version)}
-		for _, v := range of.Status.Versions {
-			names = append(names, of.ImageNameForVersion(v.Version))
-		}
+		images = imagesOf(of)
 	}
-	subjects := map[events.Subject]bool{}
-	for _, name := range names {
-		subjects[events.Subject{Kind: "VMDiskImage", Namespace: namespace, Name: name}] = true
+	source, subjects := events.Source{Side: member.Context}, map[string]map[events.Subject]bool{} // by namespace
+	for _, key := range images {
+		if subjects[key.Namespace] == nil {
+			subjects[key.Namespace] = map[events.Subject]bool{}
+		}
+		subjects[key.Namespace][events.Subject{Kind: "VMDiskImage", Namespace: key.Namespace, Name: key.Name}] = true
 		image := &v1alpha1.VMDiskImage{}
-		if err := member.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, image); err != nil {
+		if err := member.Client.Get(ctx, key, image); err != nil {
 			if apierrors.IsNotFound(err) {
 				continue
 			}
@@ -263,12 +263,31 @@ func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1a
 		for kind, list := range map[string]client.ObjectList{
 			"DataVolume": &cdiv1.DataVolumeList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "Pod": &corev1.PodList{}, "VolumeSnapshot": &snapshotv1.VolumeSnapshotList{},
 		} {
-			if err := addChildren(ctx, member, subjects, kind, list, image); err != nil {
+			if err := addChildren(ctx, member, subjects[key.Namespace], kind, list, image); err != nil {
 				return events.Source{}, err
 			}
 		}
 	}
-	return readEvents(ctx, member, namespace, subjects)
+	for namespace, about := range subjects {
+		read, err := readEvents(ctx, member, namespace, about)
+		if err != nil {
+			return events.Source{}, err
+		}
+		source.Events = append(source.Events, read.Events...)
+	}
+	return source, nil
+}
+
+// imagesOf returns the VMDiskImages of a FleetDiskImage, those of former versions under the names that
+// they had.
+func imagesOf(of *v1alpha1.FleetDiskImage) []client.ObjectKey {
+	images := []client.ObjectKey{{Namespace: of.Spec.TargetNamespace, Name: of.ImageNameForVersion(of.Spec.Version)}}
+	for _, v := range of.Status.Versions {
+		if key := (client.ObjectKey{Namespace: v.Namespace, Name: v.Image}); !slices.Contains(images, key) {
+			images = append(images, key)
+		}
+	}
+	return images
 }
 
 // addChildren adds what was made for an image. A kind that the cluster does not have, or that the

@@ -12,7 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/events"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -60,6 +63,16 @@ func TestEventsWhileAMemberIsUnread(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Versions from before spec.targetNamespace or spec.imageName changed keep their images' names.
+func TestEventsOfFormerVersions(t *testing.T) {
+	of := apitest.FleetDiskImage("ubuntu").WithVersion("2.1.0").Obj()
+	of.Spec.TargetNamespace, of.Spec.ImageName = "farm", "noble"
+	of.Status.Versions = []v1alpha1.VersionStatus{
+		{Version: "2.1.0", Namespace: "farm", Image: "noble-2.1.0"}, {Version: "2.0.3", Namespace: "images", Image: "ubuntu-2.0.3"},
+	}
+	assert.Equal(t, []client.ObjectKey{{Namespace: "farm", Name: "noble-2.1.0"}, {Namespace: "images", Name: "ubuntu-2.0.3"}}, imagesOf(of))
 }
 
 // Each event of a stream is as safe as a whole answer.

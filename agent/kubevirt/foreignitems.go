@@ -81,8 +81,12 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 		dataVolume, _, _ := unstructured.NestedString(volume, "dataVolume", "name")
 		name, wanted := itemName(item), volumeClaim(volume)
 		claim, isMigration := ReplacingClaim(live, name, wanted)
-		if claim != "" && (wanted == diskName(vm, name) || (dataVolume != "" && !isMigration)) {
-			desiredItems[i] = liveItems[indexOfItem(liveItems, name)]
+		switch at := indexOfItem(liveItems, name); {
+		case claim == "" || (wanted != diskName(vm, name) && (dataVolume == "" || isMigration)):
+		case at >= 0:
+			desiredItems[i] = liveItems[at]
+		default: // it is attached again
+			desiredItems[i] = map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": claim}}
 		}
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
@@ -106,14 +110,21 @@ func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualM
 }
 
 // migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
-// machine's disks, also by the overlay. A recorded one stays when spec.disks no longer has the disk.
+// machine's disks, also by the overlay. A recorded one stays when spec.disks no longer has the disk, also once it
+// is detached.
 func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (records []string) {
 	recorded := recordedMigrations(live)
 	volumes, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
+	for _, record := range recorded {
+		if name, claim, _ := strings.Cut(record, "="); claim != "" && indexOfItem(volumes, name) < 0 {
+			records = append(records, record)
+		}
+	}
 	for _, item := range volumes {
 		name := itemName(item)
 		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
-		isDisk := name == RootVolume || slices.ContainsFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.Name == name })
+		isDisk := name == RootVolume || slices.ContainsFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.Name == name }) ||
+			slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
 		if record := migrationRecord(name, claim); isMigration && (isDisk || slices.Contains(recorded, record)) {
 			records = append(records, record)
 		}
@@ -126,6 +137,16 @@ func migrationRecord(volume, claim string) string { return volume + "=" + claim 
 
 func recordedMigrations(live *unstructured.Unstructured) []string {
 	return strings.Split(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
+}
+
+// recordedClaim returns the claim that a volume was migrated to; empty for none.
+func recordedClaim(live *unstructured.Unstructured, volume string) string {
+	for _, record := range recordedMigrations(live) {
+		if name, claim, _ := strings.Cut(record, "="); name == volume {
+			return claim
+		}
+	}
+	return ""
 }
 
 // diskName returns the name of the DataVolume of a volume that is a disk of the machine.
@@ -182,11 +203,15 @@ func indexOfItem(list []any, name string) int {
 // snapshot or since a person has it migrate the volume; empty for none. dataVolume is the disk.
 //
 // Invariant: a volume that was migrated stays so, whether spec.updateVolumesStrategy is changed afterwards
-// or not: the guest writes to no other. It returns where the live volume names the DataVolume again. So a
-// migration is recorded before anything else is done, whatever is held back: see UnrecordedMigrations.
+// or not, and whether the disk is detached meanwhile: the guest writes to no other. It returns where the live
+// volume names the DataVolume again. So a migration is recorded before anything else is done, whatever is held
+// back: see UnrecordedMigrations.
 func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) (claim string, isMigration bool) {
-	source := findVolume(live.Object, volume)
+	source, recorded := findVolume(live.Object, volume), recordedClaim(live, volume)
 	claim = volumeClaim(source)
+	if source == nil || (claim != dataVolume && claim == recorded) {
+		return recorded, recorded != ""
+	}
 	if _, isClaim := source["persistentVolumeClaim"]; isClaim && claim != "" && live.GetAnnotations()[restoreAnnotation] != "" {
 		return claim, false
 	}
@@ -194,7 +219,7 @@ func ReplacingClaim(live *unstructured.Unstructured, volume, dataVolume string) 
 		return "", false
 	}
 	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "updateVolumesStrategy")
-	if strategy != string(kubevirtv1.UpdateVolumesStrategyMigration) && !slices.Contains(recordedMigrations(live), migrationRecord(volume, claim)) {
+	if strategy != string(kubevirtv1.UpdateVolumesStrategyMigration) {
 		return "", false
 	}
 	return claim, true

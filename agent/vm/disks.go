@@ -129,7 +129,7 @@ func (d *diskDecider) isForeign() bool {
 func (d *decider) storeDisks() {
 	d.status.Pinned, d.status.RootDisk, d.status.Disks = d.root().pinned, d.root().volume, nil
 	for _, disk := range d.disks[1:] {
-		if disk.isRemoved() && disk.pinned == nil && !disk.isOwned() {
+		if disk.isRemoved() && disk.pinned == nil && !disk.isOwned() && !disk.hasDisk() {
 			continue
 		}
 		d.status.Disks = append(d.status.Disks, v1alpha1.DataDisk{Name: disk.name, Pinned: disk.pinned, Volume: disk.volume, Removed: disk.isRemoved()})

@@ -73,6 +73,15 @@ func (d *diskDecider) hasDisk() bool {
 	return d.isComplete() || (d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM))
 }
 
+// isMigrated reports whether the machine has the disk since KubeVirt migrates, or has migrated, its volume.
+func (d *diskDecider) isMigrated() bool {
+	if d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) {
+		return false
+	}
+	_, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, d.volumeName(), d.objectName)
+	return isMigration
+}
+
 // isRestoredInPlace reports whether KubeVirt has restored a snapshot into this claim, which has the disk's
 // name. Invariant: that of another restore, which may not be complete, or one that CDI has made since, is
 // not the disk.

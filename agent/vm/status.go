@@ -236,7 +236,12 @@ func (d *decider) reportAdjustments() {
 func (d *diskDecider) adjustments() (sentences []string) {
 	ready := d.volume != nil && d.volume.Ready
 	if d.isRemoved() {
-		if ready && d.isOwned() {
+		switch {
+		case ready && d.isMigrated():
+			claim := d.replacingClaim()
+			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s, which is kept, also when this machine is deleted: to discard what the guest has written, delete that claim with its DataVolume, and remove %s=%s from annotation %s of the KubeVirt VirtualMachine (then DataVolume %s is the disk again)",
+				d.title, claim, d.name, claim, v1alpha1.AnnotationMigratedVolumes, d.objectName))
+		case ready && d.isOwned():
 			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is kept until the machine is deleted: to discard what the guest has written, delete DataVolume %s", d.title, d.objectName))
 		}
 		return sentences

@@ -1,7 +1,10 @@
 package vm_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -171,6 +174,95 @@ func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
 		w.reconcile()
 		w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost)
 	})
+}
+
+// TestMigratedDiskThatIsAttachedAgain: under the same name it is the disk that the guest has written to, not the
+// DataVolume of before, and no new one.
+func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		disk       string
+		meanwhile  func(w *world, disk string)
+		wantVolume string // empty: the machine's own DataVolume
+	}{
+		"nothing else":                     {"scratch", func(*world, string) {}, "faster"},
+		"cloned":                           {"tools", func(*world, string) {}, "faster"},
+		"the former DataVolume is deleted": {"scratch", func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
+		"the status is lost": {"scratch", func(w *world, disk string) {
+			w.removeDataVolume(disk)
+			w.VM.Status = v1alpha1.VirtualMachineStatus{}
+			w.refreshPinned()
+		}, "faster"},
+		"a person discards it": {"scratch", func(w *world, _ string) { w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "") }, ""},
+		"the overlay names a third disk": {"scratch", func(w *world, disk string) {
+			w.VM.Spec.Overlay = overlayOf(disk, "", "third without strategy")
+		}, "third"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newRunningDisksWorld(t)
+			w.migrateVolume(tt.disk, "faster")
+			w.reconcile()
+			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+			former := w.VM.Spec.Disks
+			w.VM.Spec.Disks = slices.DeleteFunc(slices.Clone(former), func(disk v1alpha1.Disk) bool { return disk.Name == tt.disk })
+			w.setKubeVirtStatus("Stopped", nil)
+			for range 3 {
+				require.Empty(t, w.reconcile().CreateDisks)
+			}
+			require.Nil(t, w.volumeSource(tt.disk), "it is detached")
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "disk "+tt.disk+" is not in spec.disks and is PersistentVolumeClaim faster, which is kept, also when this machine is deleted")
+			require.Nil(t, w.lastDecision.ApplyKubeVirtVM, "nothing is left to apply")
+			tt.meanwhile(w, tt.disk)
+			for range 3 {
+				w.reconcile()
+			}
+			w.VM.Spec.Disks = former
+			for range 3 {
+				require.Empty(t, w.reconcile().CreateDisks)
+			}
+			assert.Equal(t, cmp.Or(tt.wantVolume, kubevirt.DataDiskName(w.VM, tt.disk)), w.volumeSource(tt.disk))
+			assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "nothing is left to apply")
+			assert.Equal(t, tt.wantVolume == "faster", strings.Contains(w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "migrates volumes: disk "+tt.disk+" is PersistentVolumeClaim faster"))
+		})
+	}
+}
+
+// TestMigratedClaimIsNoRestoredOne: KubeVirt's annotation of a restore stays, and a person may remove it.
+func TestMigratedClaimIsNoRestoredOne(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	w.migrateVolume("scratch", "")
+	w.setVolume("scratch", map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "faster"}})
+	w.reconcile()
+	unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+	for _, restore := range []string{"vmrestore-1", ""} {
+		w.setAnnotation(restoreKey, restore)
+		w.VM.Spec.Version += "1"
+		w.setKubeVirtStatus("Stopped", nil)
+		for range 3 {
+			w.reconcile()
+		}
+		assert.Equal(t, "faster", w.volumeSource("scratch"))
+		assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "KubeVirt migrates volumes: disk scratch is PersistentVolumeClaim faster")
+	}
+}
+
+// TestRemovedDiskMigratesBeforeItIsDetached: it is recorded like any other.
+func TestRemovedDiskMigratesBeforeItIsDetached(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	former := w.VM.Spec.Disks
+	w.VM.Spec.Disks = nil
+	w.reconcile()
+	w.migrateVolume("scratch", "faster")
+	w.reconcile()
+	w.setKubeVirtStatus("Stopped", nil)
+	for range 3 {
+		w.reconcile()
+	}
+	require.Nil(t, w.volumeSource("scratch"), "it is detached")
+	w.VM.Spec.Disks = former
+	for range 3 {
+		w.reconcile()
+	}
+	assert.Equal(t, "faster", w.volumeSource("scratch"))
 }
 
 // TestNoReturnToDiskThatIsGone: a data disk would be lost, and a root disk cloned anew.

@@ -72,7 +72,8 @@ const (
 	// agent removes them when the spec no longer has them.
 	AnnotationOverlaid = "pelotech.ot/overlaid"
 	// AnnotationMigratedVolumes of a KubeVirt VirtualMachine lists, separated by commas, the volumes
-	// whose disk KubeVirt has migrated to another claim, as volume=claim. The agent keeps them.
+	// whose disk KubeVirt has migrated to another claim, as volume=claim. The agent keeps them,
+	// also while the disk is detached.
 	AnnotationMigratedVolumes = "pelotech.ot/migrated-volumes"
 	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
 	// namespace/name, whose template it was created from.

@@ -89,6 +89,18 @@ func (p *acquireScenario) userSteps(c *clusterState, visit func(step)) {
 	if p.deletesImage && !c.gone && !c.deleted {
 		emit("a person deletes the image", p.requestImageDeletion)
 	}
+	if p.releasesImage && c.deleted && !c.released && !c.gone {
+		emit("a person removes the agent's finalizer", func(c *clusterState) {
+			c.released = true
+			c.markImageWritten(-1)
+		})
+	}
+	if c.released && !c.gone {
+		emit("a person removes the other finalizer", func(c *clusterState) {
+			c.gone = true
+			c.markImageWritten(-1)
+		})
+	}
 	if p.planExpires && !c.gone {
 		emit("another plan expires the image, or keeps it", func(c *clusterState) { c.planExpires = !c.planExpires })
 	}
@@ -136,7 +148,7 @@ func (p *acquireScenario) userSteps(c *clusterState, visit func(step)) {
 
 // IsAtRest implements modelcheck.Model: all leaders are idle; an unreferenced image
 // that was deleted or expires is gone; a VM that names an existing image runs; no
-// prune is pending.
+// prune is pending. Nothing is promised of a released image.
 func (p *acquireScenario) IsAtRest(c *clusterState) bool {
 	for i := range c.imageLeaders {
 		if pc := c.imageLeaders[i].pc; pc >= confirm && pc != noLeader {
@@ -148,7 +160,7 @@ func (p *acquireScenario) IsAtRest(c *clusterState) bool {
 			return false
 		}
 	}
-	if c.gone {
+	if c.gone || c.released {
 		return true
 	}
 	for i := range c.vms {

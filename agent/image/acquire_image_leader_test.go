@@ -99,6 +99,9 @@ func (p *acquireScenario) buildImage(i imageState) *v1alpha1.VMDiskImage {
 		b.Deleted(apitest.Epoch)
 	}
 	img := b.WithGeneration(generation).Obj()
+	if i.released {
+		img.Finalizers = []string{"example.com/hold"}
+	}
 	img.Labels = map[string]string{v1alpha1.LabelPlanned: image.PlannedLabelValue}
 	if p.hasOrphan {
 		img.Annotations = map[string]string{v1alpha1.AnnotationIgnoreOrphanedDisks: "ns"}

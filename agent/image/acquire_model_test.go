@@ -42,6 +42,11 @@ var disksOfTwoRevisions = expectedState{Name: "the disks of a VM are of two revi
 	return root.cloned && data.cloned && knownPins[root.pin].attempt != knownPins[data.pin].attempt
 }}
 
+// releasedImageRuns is reached when a VM that had acquired the image before it was released runs from it.
+var releasedImageRuns = expectedState{Name: "a VM is cloned from an image that was released", IsReached: func(c *clusterState) bool {
+	return c.released && !c.gone && c.vms[0].disks[0].cloned
+}}
+
 // expectPruneEnd is reached when a prune has ended and the image still serves.
 func expectPruneEnd(state v1alpha1.PruneState, reason string) expectedState {
 	return expectedState{Name: fmt.Sprint("a prune is ", state, ": ", reason), IsReached: func(c *clusterState) bool {
@@ -78,6 +83,7 @@ func TestAcquireModelIsSafe(t *testing.T) {
 		"a VM with two disks":                         {imageSpecs: []string{"a"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
 		"the source changes between two disks":        {imageSpecs: []string{"a", "b"}, vms: 1, dataDisks: true, lives: 1, imageLeaders: 1, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldRevisionIsKept, disksOfTwoRevisions}},
 		"an orphaned disk holds it no longer":         {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, deletesImage: true, hasOrphan: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, terminatingImageIsAcquired}},
+		"a deleted image is released":                 {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, releasesImage: true, expected: []expectedState{vmAcquiresAndRuns, imageIsGone, releasedImageRuns}},
 		"the namespace is deleted":                    {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, deletesNamespace: true, expected: []expectedState{imageIsGone}},
 		"long: the snapshot class changes":            {imageSpecs: []string{"a/x", "a/y"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 1, expected: []expectedState{vmAcquiresAndRuns, oldSnapshotGone, oldSnapshotKept}},
 		"long: two of each":                           {imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 2, vmLeaders: 2, deletesImage: true},
@@ -111,6 +117,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 	orphaned := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, hasOrphan: true}
 	takenOver := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 2, retargetsVMs: true}
 	retargeted := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, retargetsVMs: true}
+	released := acquireScenario{imageSpecs: []string{"a"}, vms: 1, lives: 1, imageLeaders: 1, vmLeaders: 1, deletesImage: true, releasesImage: true}
 	for name, tt := range map[string]struct {
 		acquireScenario
 		bug  plantedBug
@@ -134,6 +141,7 @@ func TestAcquireModelFindsPlantedBugs(t *testing.T) {
 		"a snapshot is created before its name is stored":       {snapshotted, createsBeforeStoring, "a VolumeSnapshot exists whose name was never stored"},
 		"a pruned image is deleted without its resourceVersion": {pruned, deletesUnguarded, "S7"},
 		"a prune begins whatever the plan confirms":             {oldPlans, beginsByOldPlan, "S7"},
+		"a released image is acquired":                          {released, acquiresReleased, "S2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tt.acquireScenario

@@ -26,8 +26,8 @@ const (
 type imageState struct {
 	status    uint16
 	specEdits uint8 // number of changes of its spec
-	// deleted: it has a deletionTimestamp.
-	deleted, gone, namespaceTerminating bool
+	// deleted: it has a deletionTimestamp. released: without the agent's finalizer; another one keeps it.
+	deleted, released, gone, namespaceTerminating bool
 }
 
 // storageState is the objects of the image, which image leaders alone delete, and what
@@ -138,9 +138,11 @@ type clusterState struct {
 	deletedForEndedPrune bool
 	// begunByOldPlan: a prune began that only an old plan requests.
 	begunByOldPlan bool
-	vms            [maxVMs]vmState
-	imageLeaders   [2]imageLeader
-	vmLeaders      [2]vmLeader
+	// acquiredReleased: a VM has acquired an image that its live read showed as released.
+	acquiredReleased bool
+	vms              [maxVMs]vmState
+	imageLeaders     [2]imageLeader
+	vmLeaders        [2]vmLeader
 }
 
 // plantedBug is a removed guard.
@@ -164,6 +166,7 @@ const (
 	ignoresLateWrites    // a pin is given up while a former leader may still clone
 	ignoresMachines      // those of a namespace whose orphaned disks hold nothing
 	beginsByOldPlan      // a prune, as though the plan confirmed it
+	acquiresReleased     // VMs do not know that an image is released
 )
 
 // acquireScenario is a model (modelcheck.Model): it bounds the state and says what can
@@ -182,6 +185,9 @@ type acquireScenario struct {
 	// plan that requests one may be from before its end.
 	deletesImage, deletesNamespace, retargetsVMs, planExpires, oldPlans bool
 	prunes                                                              uint8
+	// releasesImage: people remove the agent's finalizer of an image that is being deleted, and later the
+	// other one that keeps it.
+	releasesImage bool
 	// hasOrphan: a disk without a VM claims to be cloned from the image, and a person has said that it
 	// holds the image no longer.
 	hasOrphan bool
@@ -231,11 +237,11 @@ func (p *acquireScenario) InitialState() clusterState {
 // normalize is called after every step. It frees a slot once its outcome is stored; the
 // model of agent/ledger explores how.
 func (p *acquireScenario) normalize(c *clusterState) {
-	if c.slot.attempt > 0 && (c.gone || p.hasAttemptEnded(knownStatuses[c.status], c.slot)) {
+	if c.slot.attempt > 0 && (c.gone || c.released || p.hasAttemptEnded(knownStatuses[c.status], c.slot)) {
 		c.slot = attemptRef{}
 	}
 	if c.gone {
-		c.imageState = imageState{gone: true, namespaceTerminating: c.namespaceTerminating}
+		c.imageState = imageState{gone: true, released: c.released, namespaceTerminating: c.namespaceTerminating}
 	}
 	for i := range c.imageLeaders {
 		if k := &c.imageLeaders[i]; k.pc == idle {
@@ -256,6 +262,9 @@ func (p *acquireScenario) checkInvariants(c *clusterState) string {
 	}
 	if c.begunByOldPlan {
 		return "S7: a prune begins that no plan confirms"
+	}
+	if c.acquiredReleased {
+		return "S2: a VM acquires an image that no agent keeps"
 	}
 	for n, t := range c.snapshots {
 		if t.attempt != 0 && uint8(n) >= c.snapshotsNamed {
@@ -282,7 +291,7 @@ func (p *acquireScenario) checkInvariants(c *clusterState) string {
 				return "S2: a VM runs from storage that it has not pinned"
 			}
 		}
-		if m.namedAtDeletion && (c.gone || knownStatuses[c.status].TearDown || c.attempts == 0) {
+		if m.namedAtDeletion && !c.released && (c.gone || knownStatuses[c.status].TearDown || c.attempts == 0) {
 			return "S2: an image that a VM named when it was deleted is torn down"
 		}
 	}
@@ -365,6 +374,9 @@ func (p *acquireScenario) Format(c *clusterState) string {
 	fmt.Fprintf(&b, "image %s %s", p.imageSpecs[c.specEdits], st.Phase)
 	if c.gone {
 		b.WriteString(" gone")
+	}
+	if c.released {
+		b.WriteString(" released")
 	}
 	if st.TearDown {
 		b.WriteString(" tearDown")

@@ -184,6 +184,7 @@ func (p *acquireScenario) buildDisk(m vmState, i imageState, obj *v1alpha1.Virtu
 	disk := m.disks[number]
 	v := vm.DiskView{SourceExists: sourceExists}
 	if !i.gone {
+		i.released = i.released && p.plantedBug != acquiresReleased
 		img := p.buildImage(i)
 		if !m.namesOtherImage && (number == 0 || m.hasDataDisk) {
 			v.Image = img
@@ -404,6 +405,8 @@ func (p *acquireScenario) performVMAction(c clusterState, who int) (what string,
 			return "stores a pin: conflict"
 		}
 		for k := range stored.disks {
+			acquires := knownPins[t.pins[k]].acquired && !knownPins[stored.disks[k].pin].acquired
+			c.acquiredReleased = c.acquiredReleased || acquires && m.image.released
 			stored.disks[k].pin = t.pins[k]
 		}
 		stored.disks[1].volume = t.volume

@@ -51,7 +51,7 @@ type View struct {
 	// deleted despite its holders. Set only where that matters.
 	NamespaceTerminating bool
 	// Plan is what the plan in force says about the image. Not set for an image that
-	// is being deleted and has no holders.
+	// is being deleted and has no holders, unless it is released.
 	Plan PlannedState
 	// Publishing is what is known about the DataSources of the namespace; nil for an image
 	// that neither is nor was published.
@@ -190,6 +190,11 @@ func Decide(v View) Decision {
 	d.redactStored()
 	d.dropIgnoredHolders()
 	d.countReferences()
+	if IsReleased(v.Image) {
+		d.describeReleased()
+		d.redactHeaders()
+		return d.decision
+	}
 	d.ensureFinalizer()
 	d.ensureQueued()
 	d.reconcileDelete()

@@ -1,17 +1,36 @@
 package image
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// IsReleased reports whether an image is being deleted without the agent's finalizer. No agent reconciles it,
-// whatever another finalizer keeps it for.
+// maxNamedFinalizers bounds how many finalizers a message names.
+const maxNamedFinalizers = 3
+
+// IsReleased reports whether an image is being deleted without the agent's finalizer. No agent does anything for
+// it but to say so, whatever another finalizer keeps it for.
 //
 // Invariant: a released image stays so, since the API server accepts no new finalizer during a deletion.
 func IsReleased(img *v1alpha1.VMDiskImage) bool {
 	return img.DeletionTimestamp != nil && !slices.Contains(img.Finalizers, v1alpha1.FinalizerImage)
+}
+
+// describeReleased has the status of a released image say what it is. Otherwise it would go on to say what it
+// waited for before.
+func (d *decider) describeReleased() {
+	d.status.Phase = v1alpha1.PhaseDeleting
+	d.status.Progress, d.status.BytesDone = "", 0
+	d.reconcilePrune()
+	d.summarizeStatus()
+}
+
+// releasedMessage says what a released image is kept by.
+func (d *decider) releasedMessage() string {
+	return fmt.Sprintf("is being deleted without finalizer %s: the agent neither imports it nor deletes its storage, and no VirtualMachine acquires it; "+
+		"it is gone once its other finalizers are removed: %s", v1alpha1.FinalizerImage, v1alpha1.JoinFirst(d.Image.Finalizers, maxNamedFinalizers, len(d.Image.Finalizers)))
 }
 
 // ensureFinalizer adds the finalizer to an image that is not being deleted, once its place in

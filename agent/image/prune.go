@@ -11,6 +11,8 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
+const undoneMessage = "its ImagePrune was undone"
+
 // PruneNonceLife is how long a prune may begin after a report has asked whether it is still requested.
 const PruneNonceLife = 2 * time.Minute
 
@@ -29,7 +31,11 @@ func (d *decider) reconcilePrune() {
 	if p := d.status.Prune; p != nil && p.State == v1alpha1.PruneWaiting && !d.Plan.Unknown && (requested == nil || requested.UID != p.UID) {
 		d.status.Prune = nil // it never began
 	}
-	if d.Image.DeletionTimestamp != nil {
+	switch {
+	case IsReleased(d.Image):
+		d.showReleasedPrune(requested)
+		return
+	case d.Image.DeletionTimestamp != nil:
 		d.skipPruneWhileTerminating(requested)
 		return
 	}
@@ -51,7 +57,7 @@ func (d *decider) reconcilePrune() {
 	case d.hasPruneEnded(requested.UID):
 		d.reportEndedPrune(requested.UID)
 	case requested.Undo:
-		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, "its ImagePrune was undone")
+		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, undoneMessage)
 	default:
 		if reason, message := d.reasonToSkipPrune(requested); reason != "" {
 			d.endPrune(requested.UID, v1alpha1.PruneSkipped, reason, message)
@@ -154,14 +160,28 @@ func (d *decider) awaitUndoWindow(requested *v1alpha1.PlannedPrune) {
 }
 
 // showUnconfirmedPrune says what a prune waits for that does not begin. The message does not change while it
-// waits, so that it costs one write. The hub quotes 160 bytes of it behind a sentence of its own.
+// waits, so that it costs one write.
 func (d *decider) showUnconfirmedPrune(uid types.UID) {
-	d.rememberReplacedPrune(uid)
-	d.status.Prune = &v1alpha1.PruneStatus{
-		UID: uid, State: v1alpha1.PruneWaiting,
-		Message: fmt.Sprintf("waits for the hub to confirm, within %s of a report of the agent, that the ImagePrune is requested: "+
-			"check that a hub runs, and how fast it copies plans", PruneNonceLife),
+	d.showWaitingPrune(uid, fmt.Sprintf("waits for the hub to confirm, within %s of a report of the agent, that the ImagePrune is requested: "+
+		"check that a hub runs, and how fast it copies plans", PruneNonceLife))
+}
+
+// showReleasedPrune says what the prune of a released image waits for. Once the image is gone, it counts as pruned.
+func (d *decider) showReleasedPrune(requested *v1alpha1.PlannedPrune) {
+	switch {
+	case requested == nil || d.hasPruneEnded(requested.UID) || d.pendingPrune() != nil:
+	case requested.Undo:
+		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, undoneMessage)
+	default:
+		d.showWaitingPrune(requested.UID, "is being deleted without the agent's finalizer: waits for others to remove theirs, which the image's message names")
 	}
+}
+
+// showWaitingPrune stores a message that is no longer than what the hub quotes of it behind a sentence of its
+// own: 160 bytes.
+func (d *decider) showWaitingPrune(uid types.UID, message string) {
+	d.rememberReplacedPrune(uid)
+	d.status.Prune = &v1alpha1.PruneStatus{UID: uid, State: v1alpha1.PruneWaiting, Message: message}
 }
 
 // openUndoWindow opens the undo window. Its end is rounded up to the full seconds

@@ -64,6 +64,8 @@ func (d *decider) describeDeletion() statusReason {
 	deleting := statusReason{Reason: v1alpha1.ReasonDeleted, Message: "no VirtualMachine references it: its storage is being deleted"}
 	switch {
 	case d.Image.DeletionTimestamp == nil:
+	case IsReleased(d.Image):
+		deleting.Message = d.releasedMessage()
 	case d.status.TearDown:
 		// By the API server's clock: where it is ahead, the grace begins later, and is not skipped.
 		since := storedtime.Since(d.now, d.Image.DeletionTimestamp)

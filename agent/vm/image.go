@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -122,7 +123,8 @@ func isStalled(img *v1alpha1.VMDiskImage) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == img.Generation
 }
 
-// isBeingDeleted: the image can no longer be acquired.
+// isBeingDeleted: the image can no longer be acquired. A released one is gone once others let it go, whatever
+// the agent stored of it before.
 func isBeingDeleted(img *v1alpha1.VMDiskImage) bool {
-	return img.Status.Phase == v1alpha1.PhaseDeleting || img.Status.TearDown
+	return image.IsReleased(img) || img.Status.Phase == v1alpha1.PhaseDeleting || img.Status.TearDown
 }

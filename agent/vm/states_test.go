@@ -68,6 +68,14 @@ func TestPhaseAndReasonByState(t *testing.T) {
 			w.Image = goldenImage(1)
 			w.Image.Status.TearDown = true
 		}, phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
+		"image released, queued before": {setup: func(w *world) {
+			image(v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForSlot, "waits for a slot")(w)
+			releaseImage(w.Image)
+		}, phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
+		"image released, still serves": {setup: func(w *world) {
+			w.Image = goldenImage(1)
+			releaseImage(w.Image)
+		}, phase: provisioning, reason: v1alpha1.ReasonImageDeleting},
 		"image failed, still serves": {setup: func(w *world) {
 			w.Image = goldenImage(1)
 			w.Image.Status.Phase = v1alpha1.PhaseFailed

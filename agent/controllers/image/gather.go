@@ -44,6 +44,9 @@ func (r *Reconciler) gather(ctx context.Context, img *v1alpha1.VMDiskImage) (ima
 		v.QueuePosition = &p
 		v.WithheldReason = r.Queue.WithheldReason(img.UID)
 	}
+	if image.IsReleased(img) { // what else there is changes nothing
+		return v, r.gatherRetention(ctx, &v)
+	}
 	var err error
 	if v.Slots, err = r.listSlots(ctx, r.Client, img); err != nil {
 		return v, err
@@ -115,7 +118,7 @@ func (r *Reconciler) gatherRetention(ctx context.Context, v *image.View) (err er
 		}
 	}
 	// The plan is asked about a held image too: that it is held is the answer to a prune.
-	if (img.DeletionTimestamp == nil || held) && r.PlannedState != nil {
+	if (img.DeletionTimestamp == nil || held || image.IsReleased(img)) && r.PlannedState != nil {
 		v.Plan, err = r.PlannedState(ctx, client.ObjectKeyFromObject(img), v.Live)
 	}
 	return err

@@ -116,9 +116,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if image.IsReleased(img) {
-		return ctrl.Result{}, nil
-	}
 	if !r.ownWrites.isCacheCurrent(img) {
 		return ctrl.Result{RequeueAfter: cacheLagTimeout}, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/pelotech/ot-fleet/agent/image"
 	"github.com/pelotech/ot-fleet/agent/vm"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -69,7 +70,7 @@ const (
 // machinesAffectedBy ignores what an image records of its holders: each change of a machine
 // would otherwise enqueue all machines that hold the same image.
 func machinesAffectedBy(before, after *v1alpha1.VMDiskImage) affectedMachines {
-	if before.UID != after.UID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+	if before.UID != after.UID || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || image.IsReleased(before) != image.IsReleased(after) ||
 		!equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		return allMachines
 	}

@@ -65,3 +65,13 @@ func TestAwaitsDisk(t *testing.T) {
 	vm.Status.Disks = append(vm.Status.Disks, v1alpha1.DataDisk{Name: "data"})
 	assert.True(t, awaitsDisk(vm))
 }
+
+// The removal of the agent's finalizer alone releases an image.
+func TestReleasedImageAffectsAllMachines(t *testing.T) {
+	before := apitest.Image("ns/golden").WithFinalizer().Deleted(metav1.Now().Time).Obj()
+	after := before.DeepCopy()
+	after.Finalizers = []string{"example.com/hold"}
+	assert.Equal(t, allMachines, machinesAffectedBy(before, after))
+	before.Finalizers = after.Finalizers
+	assert.Equal(t, noMachines, machinesAffectedBy(before, after))
+}

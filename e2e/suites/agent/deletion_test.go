@@ -138,6 +138,13 @@ func releaseImage(t *testing.T, img *v1alpha1.VMDiskImage) {
 	setFinalizers(`["example.com/hold"]`)
 }
 
+// awaitReleased waits until the image says what keeps it.
+func awaitReleased(t *testing.T, img *v1alpha1.VMDiskImage) {
+	t.Helper()
+	stored := env.AwaitImage(t, img, testenv.InPhase(v1alpha1.PhaseDeleting))
+	assert.Contains(t, stored.Status.Message, "example.com/hold")
+}
+
 func TestImageDeletedWithoutFinalizer(t *testing.T) {
 	testenv.RunInTurn(t, 15)
 	for _, tt := range []struct {
@@ -148,9 +155,13 @@ func TestImageDeletedWithoutFinalizer(t *testing.T) {
 		{"while no agent runs", func(t *testing.T, img *v1alpha1.VMDiskImage) {
 			env.WithoutAgent(t, func() { removeFinalizers(t, img) })
 		}},
-		{"while another finalizer keeps it", releaseImage},
+		{"while another finalizer keeps it", func(t *testing.T, img *v1alpha1.VMDiskImage) {
+			releaseImage(t, img)
+			awaitReleased(t, img)
+		}},
 		{"while another finalizer keeps it and no agent runs", func(t *testing.T, img *v1alpha1.VMDiskImage) {
 			env.WithoutAgent(t, func() { releaseImage(t, img) })
+			awaitReleased(t, img)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

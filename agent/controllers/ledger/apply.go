@@ -27,6 +27,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	for _, slot := range decision.Admitted {
 		admitted[ledger.DataVolumeKey(slot)] = true
 	}
+	failing := r.failingImages(decision.Slots)
 	for _, slot := range trigger.InTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
 		key := ledger.DataVolumeKey(slot)
 		img := found.images[slot.Image.UID]
@@ -38,6 +39,7 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 			continue // the image has changed, and ends the attempt itself
 		}
 		if r.creations.Skips(slot.Image.Namespace, time.Now()) {
+			r.recordWait(slot, failing[slot.Image.Namespace])
 			continue
 		}
 		began := time.Now()
@@ -47,6 +49,9 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 			break // the later ones must not start before it
 		}
 		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
+		if r.creationProblem(slot) != nil && failing[slot.Image.Namespace] == "" {
+			failing[slot.Image.Namespace] = slot.Image.Name
+		}
 	}
 	if len(decision.Adopted) > 0 {
 		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget

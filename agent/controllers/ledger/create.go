@@ -37,7 +37,11 @@ func (r *Reconciler) attemptTimeout(slot v1alpha1.Slot) *v1alpha1.Failure {
 	if p == nil || r.Ages.AgeOf(ledger.DataVolumeKey(slot), slot.StartedAt.Time) < p.AttemptTimeout {
 		return nil
 	}
-	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: fmt.Sprintf("its DataVolume could not be created within attemptTimeout, %s", p.AttemptTimeout)}
+	message := fmt.Sprintf("its DataVolume could not be created within attemptTimeout, %s", p.AttemptTimeout)
+	if problem := r.CreationProblem(slot); problem != nil {
+		message += ": " + problem.Message
+	}
+	return &v1alpha1.Failure{Reason: v1alpha1.ReasonTimeout, Message: message}
 }
 
 // createDataVolume creates the DataVolume of a slot. retryAfter is the wait before another try where
@@ -136,45 +140,87 @@ func newRefusalFailure(err error) *v1alpha1.Failure {
 // creationProblems are why DataVolumes of slots could not be created yet.
 type creationProblems struct {
 	mu    sync.Mutex
-	byKey map[string]importcause.Cause
+	byKey map[string]creationProblem
+}
+
+// creationProblem of a slot. waits: it was not tried, since another one of its namespace fails.
+type creationProblem struct {
+	importcause.Cause
+	waits bool
 }
 
 // CreationProblem returns why the DataVolume of a slot could not be created yet; nil where
-// it could or was not tried.
+// it could, or was not tried for no cause of its namespace.
 func (r *Reconciler) CreationProblem(slot v1alpha1.Slot) *importcause.Cause {
-	r.problems.mu.Lock()
-	defer r.problems.mu.Unlock()
-	if cause, known := r.problems.byKey[ledger.DataVolumeKey(slot)]; known {
-		return &cause
+	if problem := r.creationProblem(slot); problem != nil {
+		return &problem.Cause
 	}
 	return nil
 }
 
-// recordCreation remembers why a DataVolume could not be created, and requeues its image
-// when that changes.
+func (r *Reconciler) creationProblem(slot v1alpha1.Slot) *creationProblem {
+	r.problems.mu.Lock()
+	defer r.problems.mu.Unlock()
+	if problem, known := r.problems.byKey[ledger.DataVolumeKey(slot)]; known {
+		return &problem
+	}
+	return nil
+}
+
+// recordCreation remembers why a DataVolume could not be created.
 func (r *Reconciler) recordCreation(slot v1alpha1.Slot, err error) {
-	before := r.CreationProblem(slot)
-	key := ledger.DataVolumeKey(slot)
 	if err == nil || apierrors.IsAlreadyExists(err) {
-		if before != nil {
-			r.forgetCreationProblem(key)
-			r.EnqueueImages(slot.Image)
-		}
+		r.setCreationProblem(slot, nil)
 		return
 	}
 	cause := importcause.OfAnswer(err)
 	if cause == nil {
 		cause = &importcause.Cause{Reason: v1alpha1.ReasonImporting, Message: "its DataVolume cannot be created: " + v1alpha1.SanitizeText(err.Error(), maxCreationErrorBytes)}
 	}
-	if before != nil && *before == *cause {
+	r.setCreationProblem(slot, &creationProblem{Cause: *cause})
+}
+
+// recordWait has a slot whose DataVolume is not tried name the image of its namespace whose DataVolume cannot
+// be created; empty for none. What its own try said stays.
+func (r *Reconciler) recordWait(slot v1alpha1.Slot, failing string) {
+	switch own := r.creationProblem(slot); {
+	case own != nil && !own.waits:
+	case failing == "":
+		r.setCreationProblem(slot, nil)
+	default:
+		r.setCreationProblem(slot, &creationProblem{waits: true, Cause: importcause.Cause{
+			Reason: v1alpha1.ReasonImporting, Message: fmt.Sprintf("its DataVolume waits for that of VMDiskImage %s, which cannot be created: see that image", failing),
+		}})
+	}
+}
+
+// failingImages returns, by namespace, the first image whose DataVolume could not be created.
+func (r *Reconciler) failingImages(slots []v1alpha1.Slot) map[string]string {
+	failing := map[string]string{}
+	for _, slot := range slots {
+		if problem := r.creationProblem(slot); problem != nil && !problem.waits && failing[slot.Image.Namespace] == "" {
+			failing[slot.Image.Namespace] = slot.Image.Name
+		}
+	}
+	return failing
+}
+
+// setCreationProblem requeues the image of a slot where its problem changes; nil for none.
+func (r *Reconciler) setCreationProblem(slot v1alpha1.Slot, problem *creationProblem) {
+	before := r.creationProblem(slot)
+	switch {
+	case before == nil && problem == nil, before != nil && problem != nil && *before == *problem:
 		return
+	case problem == nil:
+		r.forgetCreationProblem(ledger.DataVolumeKey(slot))
+	default:
+		r.problems.mu.Lock()
+		if r.problems.byKey == nil {
+			r.problems.byKey = map[string]creationProblem{}
+		}
+		r.problems.byKey[ledger.DataVolumeKey(slot)] = *problem
+		r.problems.mu.Unlock()
 	}
-	r.problems.mu.Lock()
-	if r.problems.byKey == nil {
-		r.problems.byKey = map[string]importcause.Cause{}
-	}
-	r.problems.byKey[key] = *cause
-	r.problems.mu.Unlock()
 	r.EnqueueImages(slot.Image)
 }
 

@@ -50,10 +50,10 @@ const (
 	// age of the refusal to maxAdmissionRetryDelay.
 	admissionRetryDelay    = 15 * time.Millisecond
 	maxAdmissionRetryDelay = time.Second
-	// keepOrderFor is how long a DataVolume that cannot be created keeps the later ones of its namespace
+	// maxKeepOrderFor is how long a DataVolume that cannot be created keeps the later ones of its namespace
 	// waiting. An API server that has restarted refuses all for half a minute, until it knows the kinds
 	// that admission policies read.
-	keepOrderFor = time.Minute
+	maxKeepOrderFor = time.Minute
 	// maxClaimRetryDelay is the longest wait before rereading a slot whose only leftovers are claims made by CDI.
 	maxClaimRetryDelay = 10 * time.Second
 )
@@ -156,7 +156,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.observeGrant(ctx, policyState.Policy); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.creations.KeepOrderFor = keepOrderFor
+	r.creations.KeepOrderFor = keepOrderFor(policyState.Policy)
 	r.creations.StartReconcile(time.Now())
 	r.deletions.StartReconcile(time.Now())
 	for {
@@ -194,6 +194,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			})
 		})
 	}
+}
+
+// keepOrderFor leaves the later DataVolumes of a namespace most of attemptTimeout: the wait is a part of it, and
+// an attempt ends by it that was never tried.
+func keepOrderFor(p *policy.Policy) time.Duration {
+	if p == nil {
+		return maxKeepOrderFor
+	}
+	return min(maxKeepOrderFor, p.AttemptTimeout/4)
 }
 
 // endReconcile fails where DataVolumes could not be created or deleted.

@@ -91,10 +91,20 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
 
+	records := migrations(live, vm)
+	for _, item := range liveItems {
+		name := itemName(item)
+		isDisk := slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
+		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
+		if isDisk && claim != "" && claim != diskName(vm, name) && !isMigration && indexOfItem(desiredItems, name) < 0 {
+			records = append(records, migrationRecord(name, claim)) // a restored disk is detached: nothing else tells of the claim
+		}
+	}
 	// What is left out would stay: the annotation is not of this apply alone.
-	if _, isRecorded := live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes]; isRecorded {
+	if _, isRecorded := live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes]; isRecorded || len(records) > 0 {
+		slices.Sort(records)
 		annotations := desired.GetAnnotations()
-		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(migrations(live, vm), ",")
+		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(records, ",")
 		desired.SetAnnotations(annotations)
 	}
 }

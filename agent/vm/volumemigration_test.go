@@ -181,25 +181,33 @@ func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
 func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		disk       string
+		isRestored bool
 		meanwhile  func(w *world, disk string)
 		wantVolume string // empty: the machine's own DataVolume
 	}{
-		"nothing else":                     {"scratch", func(*world, string) {}, "faster"},
-		"cloned":                           {"tools", func(*world, string) {}, "faster"},
-		"the former DataVolume is deleted": {"scratch", func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
-		"the status is lost": {"scratch", func(w *world, disk string) {
+		"nothing else":                     {"scratch", false, func(*world, string) {}, "faster"},
+		"cloned":                           {"tools", false, func(*world, string) {}, "faster"},
+		"the former DataVolume is deleted": {"scratch", false, func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
+		"the status is lost": {"scratch", false, func(w *world, disk string) {
 			w.removeDataVolume(disk)
 			w.VM.Status = v1alpha1.VirtualMachineStatus{}
 			w.refreshPinned()
 		}, "faster"},
-		"a person discards it": {"scratch", func(w *world, _ string) { w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "") }, ""},
-		"the overlay names a third disk": {"scratch", func(w *world, disk string) {
+		"a person discards it": {"scratch", false, func(w *world, _ string) { w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "") }, ""},
+		"the overlay names a third disk": {"scratch", false, func(w *world, disk string) {
 			w.VM.Spec.Overlay = overlayOf(disk, "", "third without strategy")
 		}, "third"},
+		"restored": {"scratch", true, func(*world, string) {}, "faster"},
+		"restored, the former DataVolume is deleted":     {"scratch", true, func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
+		"restored, and KubeVirt's annotation is removed": {"scratch", true, func(w *world, _ string) { w.setAnnotation(restoreKey, "") }, "faster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newRunningDisksWorld(t)
-			w.migrateVolume(tt.disk, "faster")
+			if tt.isRestored {
+				w.restoreDisk("faster")
+			} else {
+				w.migrateVolume(tt.disk, "faster")
+			}
 			w.reconcile()
 			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
 			former := w.VM.Spec.Disks

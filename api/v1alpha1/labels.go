@@ -73,7 +73,7 @@ const (
 	AnnotationOverlaid = "pelotech.ot/overlaid"
 	// AnnotationMigratedVolumes of a KubeVirt VirtualMachine lists, separated by commas, the volumes
 	// whose disk KubeVirt has migrated to another claim, as volume=claim. The agent keeps them,
-	// also while the disk is detached.
+	// also while the disk is detached, and then also those that KubeVirt has restored.
 	AnnotationMigratedVolumes = "pelotech.ot/migrated-volumes"
 	// AnnotationCreatedFor of a VMDiskImage names the VirtualMachine, as
 	// namespace/name, whose template it was created from.

@@ -28,8 +28,13 @@ const PruneNonceLife = 2 * time.Minute
 // makes it Terminating (S2).
 func (d *decider) reconcilePrune() {
 	requested := d.requestedPrune()
-	if p := d.status.Prune; p != nil && p.State == v1alpha1.PruneWaiting && !d.Plan.Unknown && (requested == nil || requested.UID != p.UID) {
-		d.status.Prune = nil // it never began
+	if p := d.status.Prune; p != nil && p.State == v1alpha1.PruneWaiting {
+		switch {
+		case d.Plan.Unknown: // an agent that has restarted requeues no prune that the next plan lacks
+			d.requeueWithin(blockerRecheckInterval)
+		case requested == nil || requested.UID != p.UID:
+			d.status.Prune = nil // it never began
+		}
 	}
 	switch {
 	case IsReleased(d.Image):

@@ -77,6 +77,10 @@ func TestUnconfirmedPruneSaysWhatItWaitsFor(t *testing.T) {
 				got = p.State
 			}
 			assert.Equal(t, tt.want, got)
+			if got == v1alpha1.PruneWaiting {
+				assert.NotZero(t, w.lastDecision.RequeueAfter, "no event of the image says that it ends")
+				assert.LessOrEqual(t, w.lastDecision.RequeueAfter, time.Minute)
+			}
 			assert.Contains(t, w.status().EndedPrunes, types.UID("former"))
 			assert.Equal(t, tt.want != "" && tt.want.IsFinal(), slices.Contains(w.status().EndedPrunes, "prune"), "it may still begin")
 		})

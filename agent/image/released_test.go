@@ -81,6 +81,12 @@ func TestPruneOfReleasedImage(t *testing.T) {
 			w.reconcile()
 			require.Contains(w.t, w.status().Prune.Message, "waits for the hub to confirm")
 		}, v1alpha1.PruneWaiting, released},
+		"the plan is unknown": {func(w *simulation) {
+			w.planPrune("prune", time.Hour)
+			w.plan.PruneUnconfirmed, w.plan.PruneAnswersLate = true, true
+			w.reconcile()
+			w.plan = image.PlannedState{Keep: true, Unknown: true}
+		}, v1alpha1.PruneWaiting, "waits for the hub"},
 		"its window is open": {func(w *simulation) {
 			w.planPrune("prune", time.Hour)
 			w.reconcile()

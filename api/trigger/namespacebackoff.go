@@ -23,8 +23,10 @@ const (
 )
 
 // NamespaceBackoff delays requests in namespaces where the last one failed, for a Reconciler that has
-// one worker for all of them. A webhook or quota of one namespace holds up no other, and no other object
-// of it for longer than KeepOrderFor. The zero value is ready for use.
+// one worker for all of them. A webhook or quota of one namespace holds up no other. An object of it whose
+// requests fail holds up the later ones for KeepOrderFor, and for the wait after a request that fails of each
+// such object before them. One that begins to fail after a success there does so again. The zero value is
+// ready for use.
 //
 // Invariant: namespaces without a failure or a late answer come first, in the order of the list.
 // Then come those whose wait ended first, so one that is skipped for others has its turn in a later

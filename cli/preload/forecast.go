@@ -101,7 +101,7 @@ func (i *Image) forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 		case own != nil && own.Phase == v1alpha1.PhaseFailed:
 			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
 		case isListed:
-			e.Estimate = *readapi.NewEstimate(listed)
+			e.Estimate = f.newEstimate(listed)
 		case waits != nil:
 			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), fmt.Sprintf("there may be no room for it: image %s/%s waits for storage there: %s", waits.Namespace, waits.Name, waits.Message)
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):

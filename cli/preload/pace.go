@@ -34,7 +34,7 @@ type joining struct {
 }
 
 // paceImports has as many clusters import at a time as the fleet's budget lets, beside the pools that each
-// import has: those of its wave and of its cluster. What begins when the budget is lower has no time.
+// import has: those of its wave and of its cluster.
 func (f Fleet) paceImports(joined []*joining) {
 	var first, others []*eta.Turn
 	own := map[string]*joining{}
@@ -52,13 +52,18 @@ func (f Fleet) paceImports(joined []*joining) {
 	}
 	eta.PlayTurns(f.Now, slices.Concat(first, others))
 	for _, j := range joined {
-		*j.expected = *readapi.NewEstimate(j.Estimate)
-		if f.Budget != nil && j.Why == "" && !f.Budget.LowerFrom.IsZero() && !j.Begin.Before(f.Budget.LowerFrom) {
-			*j.expected = readapi.Estimate{
-				Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
-			}
+		*j.expected = f.newEstimate(j.Estimate)
+	}
+}
+
+// newEstimate gives no time to what begins when the budget is lower.
+func (f Fleet) newEstimate(e eta.Estimate) readapi.Estimate {
+	if f.Budget != nil && e.Why == "" && !f.Budget.LowerFrom.IsZero() && !e.Begin.Before(f.Budget.LowerFrom) {
+		return readapi.Estimate{
+			Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
 		}
 	}
+	return *readapi.NewEstimate(e)
 }
 
 // limitByBudget adds the slots of the fleet and of each group of sources, and while what runs now may go

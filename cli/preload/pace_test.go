@@ -82,6 +82,19 @@ func TestForecastOfImagesTogether(t *testing.T) {
 	}
 }
 
+// An image that its cluster queues already begins as late as one that joins.
+func TestQueuedImageBeyondTheBudget(t *testing.T) {
+	for lower, want := range map[time.Duration]int{15 * time.Minute: 20, 5 * time.Minute: -1} {
+		target := newIdle("oslo")
+		for _, name := range []string{"first", "win-11-24.2"} {
+			target.Activity.Head = append(target.Activity.Head, v1alpha1.QueuedImport{Namespace: "images", Name: name, Source: v1alpha1.SourceOther, Bytes: 600 << 20})
+		}
+		target.Activity.Queued = 2
+		fleet := preload.Fleet{Budget: &policy.Budget{Concurrency: 1, LowerFrom: now.Add(lower)}}
+		assert.Equal(t, [][]int{{want}}, forecastAll(t, fleet, []*v1alpha1.FleetDiskImage{newNamed("win-11")}, []preload.Target{target}), lower)
+	}
+}
+
 // What begins once fleetConcurrency is lower has no time, however far ahead that is.
 func TestForecastBeyondTheBudget(t *testing.T) {
 	saturday := time.Date(2026, 3, 7, 0, 0, 0, 0, time.UTC)

@@ -92,7 +92,12 @@ func TestHubViewHasTheHubsTime(t *testing.T) {
 			case "/apis/pelotech.ot/v1alpha1/memberclusters/frankfurt":
 				_, _ = w.Write([]byte(`{"apiVersion":"pelotech.ot/v1alpha1","kind":"MemberCluster","metadata":{"name":"frankfurt"}}`))
 			case "/apis/pelotech.ot/v1alpha1/namespaces/ot-member-frankfurt/clusterreports":
-				_, _ = w.Write([]byte(`{"apiVersion":"pelotech.ot/v1alpha1","kind":"ClusterReportList","items":[{"metadata":{"name":"default"},"root":{"heartbeatSeconds":40}}]}`))
+				_, _ = w.Write([]byte(`{"apiVersion":"pelotech.ot/v1alpha1","kind":"ClusterReportList","items":[
+					{"metadata":{"name":"default"},"root":{"heartbeatSeconds":40,"pages":[{"name":"p1"},{"name":"p2"}]}},
+					{"metadata":{"name":"p1"},"sequence":1,"page":{"images":[{"namespace":"farm","name":"moved","uid":"1","phase":"Queued","reason":"CDIMissing"}]}},
+					{"metadata":{"name":"p2"},"sequence":2,"page":{"images":[{"namespace":"farm","name":"moved","uid":"1","phase":"Succeeded","reason":"Ready"},
+						{"namespace":"farm","name":"held","uid":"2","phase":"Queued","reason":"SecretMissing"}]}},
+					{"metadata":{"name":"unlisted"},"sequence":9,"page":{"images":[{"namespace":"farm","name":"unlisted","uid":"3","phase":"Queued","reason":"CDIMissing"}]}}]}`))
 			default:
 				w.WriteHeader(http.StatusNotFound)
 			}
@@ -110,6 +115,7 @@ func TestHubViewHasTheHubsTime(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "2026-11-26T12:00:00Z", s.ServerTime.UTC().Format(time.RFC3339))
 	assert.Equal(t, int32(40), s.Hub.HeartbeatSeconds)
+	assert.Equal(t, []doctor.ImageProblem{{Namespace: "farm", Name: "held", Reason: v1alpha1.ReasonSecretMissing}}, s.Hub.ReportedImage, "by the newest of the pages that the root lists")
 	s, err = Hub(t.Context(), serve("/version", `<html>`), options())
 	require.NoError(t, err, "the hub's time is not all that it knows")
 	assert.Zero(t, s.ServerTime)

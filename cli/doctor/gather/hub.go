@@ -4,11 +4,13 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/doctor"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // Hub reads what the hub knows of a member. It fails where there is no such member.
@@ -34,19 +36,18 @@ func (r *reader) readHubReports(ctx context.Context, h *doctor.Hub) {
 		return
 	}
 	for i := range reports.Items {
-		report := &reports.Items[i]
-		if report.Root != nil {
-			h.Reported, h.HeartbeatSeconds = report.Root.Conditions, report.Root.HeartbeatSeconds
+		if root := reports.Items[i].Root; root != nil {
+			h.Reported, h.HeartbeatSeconds = root.Conditions, root.HeartbeatSeconds
 		}
-		if report.Page == nil {
-			continue
+	}
+	seen := map[types.NamespacedName]bool{} // an image that has moved to another page: the newest comes first
+	images := rollout.ListReported(reports.Items)
+	for i := range images {
+		img, key := &images[i], types.NamespacedName{Namespace: images[i].Namespace, Name: images[i].Name}
+		if problem, found := problemOf(img); found && !seen[key] {
+			h.ReportedImage = append(h.ReportedImage, problem)
 		}
-		for j := range report.Page.Images {
-			img := &report.Page.Images[j]
-			if problem, found := problemOf(img); found {
-				h.ReportedImage = append(h.ReportedImage, problem)
-			}
-		}
+		seen[key] = true
 	}
 }
 

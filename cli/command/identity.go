@@ -38,7 +38,8 @@ func (e *environment) ConnectMember(ctx context.Context, cluster string) (*conne
 			return nil, err
 		}
 		e.identified = true
-	case <-ctx.Done(): // discovery of the hub's kinds goes on
+	case <-ctx.Done(): // discovery of the hub's kinds goes on, and is not waited for again
+		e.identified = true
 	}
 	return member, nil
 }

@@ -96,6 +96,7 @@ func TestInterruptEndsTheComparison(t *testing.T) {
 	select {
 	case err := <-connected:
 		require.NoError(t, err)
+		assert.True(t, e.identified, "each poll of -w would wait for it again")
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for the hub")
 	}

@@ -190,6 +190,9 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 	if err != nil {
 		return nil, err
 	}
+	if namespace := e.namespace(); fleetImage != nil && namespace != "" {
+		return nil, fmt.Errorf("-n %s: %s is a FleetDiskImage, which has no namespace: leave it out", namespace, name)
+	}
 	var member *connect.Cluster
 	if fleetImage == nil || e.cluster != "" || e.live || e.Member != "" {
 		if member, err = e.ConnectMember(ctx, e.cluster); err != nil {

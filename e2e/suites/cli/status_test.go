@@ -6,11 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/e2e/harness/fleet"
@@ -41,6 +44,27 @@ func TestStatus(t *testing.T) {
 	shared.runJSON(t, 0, &status, "status", "--context", bergen)
 	assert.Equal(t, hubContext, status.Hub)
 	assert.Equal(t, 2, status.Clusters.Total)
+}
+
+// A role of an earlier version may not list ImagePrunes.
+func TestStatusWithoutImagePrunes(t *testing.T) {
+	testenv.RunInTurn(t, 11)
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "status-only"},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"memberclusters", "fleetdiskimages", "prunereports"}, Verbs: []string{"list"},
+		}},
+	}
+	shared.CreateForTest(t, role)
+	shared.CreateForTest(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "anna"}},
+	})
+	var status struct{ Clusters struct{ Total int } }
+	require.True(t, testenv.AwaitCondition(t, func() bool { // RBAC is cached
+		result, err := shared.Run(t.Context(), nil, "status", "--as", "anna", "--allow-unknown", "-o", "json")
+		return err == nil && json.Unmarshal([]byte(result.Out), &status) == nil && status.Clusters.Total == 2
+	}))
 }
 
 // Each mistake ends with a sentence that says what to do.

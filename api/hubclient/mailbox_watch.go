@@ -306,7 +306,8 @@ func readEvents(from io.Reader, newObject func(watch.EventType) any, do func(wat
 var errNoEvent = errors.New("it is no event of a watch")
 
 // decodeEvent decodes {"type": …, "object": …}. The object is decoded as it is read, since API servers
-// write the type first: to find its end, and then decode it, takes twice the time.
+// write the type first: to find its end, and then decode it, takes twice the time. Invariant: the object
+// is what its type says, whatever a server sends: neither is said twice.
 func decodeEvent(from *json.Decoder, newObject func(watch.EventType) any) (event watchEvent, err error) {
 	began := false
 	defer func() {
@@ -327,6 +328,8 @@ func decodeEvent(from *json.Decoder, newObject func(watch.EventType) any) (event
 			return event, err
 		}
 		switch {
+		case name == "type" && event.Type != "", name == "object" && (event.Object != nil || untyped != nil):
+			err = errNoEvent
 		case name == "type":
 			err = from.Decode(&event.Type)
 		case name == "object" && event.Type != "":

@@ -64,7 +64,9 @@ func TestReadEventsEndsInTheMiddle(t *testing.T) {
 		err := readEvents(strings.NewReader(event+event[:end]), newText, func(watchEvent) error { return nil })
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, event[:end])
 	}
-	for _, text := range []string{`"x"`, `[]`, `null`, `{"type":1}`, `{"type":"ADDED","object":{}}`, `{"object":{},"type":"ADDED"}`, `{]`} {
+	for _, text := range []string{`"x"`, `[]`, `null`, `{"type":1}`, `{"type":"ADDED","object":{}}`, `{"object":{},"type":"ADDED"}`, `{]`,
+		`{"type":"ADDED","type":"ERROR"}`, `{"type":"ADDED","object":"x","type":"ERROR"}`, `{"object":"x","object":"x","type":"ADDED"}`,
+	} {
 		err := readEvents(strings.NewReader(text), newText, func(watchEvent) error { return nil })
 		require.Error(t, err, text)
 		require.NotErrorIs(t, err, io.EOF, text)
@@ -246,6 +248,34 @@ func decodeText(t *testing.T, w *mailboxWatch, object string) watchEvent {
 	event, err := decodeEvent(json.NewDecoder(strings.NewReader(`{"type":"ADDED","object":`+object+`}`)), w.newEventObject)
 	require.NoError(t, err)
 	return event
+}
+
+// Whatever a server sends as an event is refused or applied.
+func TestEventsOfHostileServers(t *testing.T) {
+	c := connectTo(t, scriptedServer{})
+	w, err := c.newWatch(&v1alpha1.ClusterReport{})
+	require.NoError(t, err)
+	c.cache.addKind(w.kind)
+	fields := []string{`"other":{"type":"ERROR"}`}
+	for _, value := range []string{`"ADDED"`, `"ERROR"`, `"BOOKMARK"`, `"DELETED"`, `"x"`, `""`, `null`, `1`} {
+		fields = append(fields, `"type":`+value)
+	}
+	for _, value := range []string{reportPage("page-0", "", 1), `{"kind":"Status","status":"Failure"}`, `{"metadata":{"resourceVersion":"9"}}`, `null`, `[]`} {
+		fields = append(fields, `"object":`+value)
+	}
+	events := []string{""}
+	for from := 0; from < len(events); from++ {
+		event, err := decodeEvent(json.NewDecoder(strings.NewReader("{"+events[from]+"}")), w.newEventObject)
+		if err == nil {
+			require.NotPanics(t, func() { _, _ = w.apply(t.Context(), event) }, events[from])
+		}
+		if strings.Count(events[from], "\n") < 3 {
+			for _, field := range fields {
+				events = append(events, strings.TrimPrefix(events[from]+",\n"+field, ","))
+			}
+		}
+	}
+	require.Len(t, events, 1+14+14*14+14*14*14)
 }
 
 // An object that was not asked for is dropped, and counts as a failure.

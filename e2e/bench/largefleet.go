@@ -116,15 +116,17 @@ func measureLargeFleet(ctx context.Context, members int) (figures []figureRow, n
 	s.restarts = 0
 	start := time.Now()
 	var steps []fleetStep
+	var joinErr error
 	first := "nothing"
 	for joined := 0; joined < members; {
 		n := min(largeFleetStep, members-joined)
-		step, err := s.joinStep(ctx, fmt.Sprintf("fleet-%d", joined), n)
+		var step fleetStep
+		step, joinErr = s.joinStep(ctx, fmt.Sprintf("fleet-%d", joined), n)
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		if err != nil {
-			first = fmt.Sprintf("joining, between %d and %d members: %v", joined, joined+n, err)
+		if joinErr != nil {
+			first = fmt.Sprintf("joining, between %d and %d members", joined, joined+n)
 			break
 		}
 		joined += n
@@ -140,13 +142,16 @@ func measureLargeFleet(ctx context.Context, members int) (figures []figureRow, n
 	}
 	fmt.Fprintln(os.Stderr)
 	if len(steps) == 0 {
-		return nil, nil, errors.New("not even the first members have joined: " + first)
+		return nil, nil, fmt.Errorf("not even the first members have joined: %w", joinErr)
 	}
 	last := &steps[len(steps)-1]
 	notes = []string{fmt.Sprintf("fleet3500: members with %d images each, a heartbeat per %s, %d replicas, steps of %d; all of it on %d cores, played members included. After each step everything is measured for more than a heartbeat.",
 		largeFleetImages, largeFleetHeartbeat, largeFleetReplicas, largeFleetStep, runtime.NumCPU())}
 	for i := range steps {
 		notes = append(notes, "  "+steps[i].format())
+	}
+	if joinErr != nil {
+		notes = append(notes, fmt.Sprintf("  then: %v", joinErr))
 	}
 	if err := s.saveProfiles(ctx); err != nil {
 		return nil, nil, err

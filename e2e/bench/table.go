@@ -23,7 +23,10 @@ type figureRow struct {
 // figureAtMost returns a figure with an upper limit.
 func figureAtMost(name string, value, limit float64, measured string) figureRow {
 	wanted := fmt.Sprintf("at most %.2f", limit)
-	if limit >= 1<<10 {
+	switch {
+	case limit >= 10<<20:
+		wanted = fmt.Sprintf("at most %.0f MiB", limit/(1<<20))
+	case limit >= 1<<10:
 		wanted = fmt.Sprintf("at most %.0f KiB", limit/(1<<10))
 	}
 	return figureJudged(name, measured, wanted, value <= limit)

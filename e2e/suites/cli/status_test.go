@@ -49,15 +49,15 @@ func TestStatus(t *testing.T) {
 // A role of an earlier version may not list ImagePrunes.
 func TestStatusWithoutImagePrunes(t *testing.T) {
 	testenv.RunInTurn(t, 11)
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "status-only"},
+	name := metav1.ObjectMeta{Name: "status-only"}
+	shared.CreateForTest(t, &rbacv1.ClusterRole{
+		ObjectMeta: name,
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"memberclusters", "fleetdiskimages", "prunereports"}, Verbs: []string{"list"},
 		}},
-	}
-	shared.CreateForTest(t, role)
+	})
 	shared.CreateForTest(t, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "anna"}},
 	})
 	var status struct{ Clusters struct{ Total int } }

@@ -27,6 +27,14 @@ type Expected struct {
 	// Shortage is why there may be no room for it: it waits for storage there, or the cluster's API server
 	// says so with --live.
 	Shortage string `json:"shortage,omitempty"`
+
+	// source is the group of sources that it is imported from, and begins when it gets its slot; zero where that
+	// is not known, and while it is imported.
+	source string
+	begins time.Time
+	// atBest is when it would be there at today's fleetConcurrency, where no time is given since that is lower
+	// by then.
+	atBest *metav1.Time
 }
 
 // Reasons beside those of eta why no time is given.
@@ -55,6 +63,7 @@ func Forecast(f Fleet, items []Image, images []*v1alpha1.FleetDiskImage, targets
 		joined = append(joined, joins...)
 	}
 	f.paceImports(joined)
+	f.dropUnsure(items, joined)
 	for n := range items {
 		items[n].ExpectedBy = lastOf(items[n].Expected)
 	}
@@ -79,7 +88,8 @@ func (i *Image) forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 			continue
 		}
 		effective := overrides.For(t.Member.Name, t.Member.Labels)
-		i.Expected = append(i.Expected, Expected{Cluster: t.Member.Name})
+		q, opensAt := f.newQueued(img, effective, t, i.knownBytes)
+		i.Expected = append(i.Expected, Expected{Cluster: t.Member.Name, source: q.Source})
 		e := &i.Expected[len(i.Expected)-1]
 		why := rollout.WhyUnknown(t.Member)
 		own := rollout.FindReported(t.Reported, img.Spec.TargetNamespace, img.ImageNameForVersion(img.Spec.Version))
@@ -101,13 +111,12 @@ func (i *Image) forecast(f Fleet, img *v1alpha1.FleetDiskImage, targets []Target
 		case own != nil && own.Phase == v1alpha1.PhaseFailed:
 			e.Reason, e.Message = string(eta.UnknownWaitsForPerson), "it failed there, and waits for a retry"
 		case isListed:
-			e.Estimate = f.newEstimate(listed)
+			e.Estimate, e.begins = *readapi.NewEstimate(listed), listed.Begin
 		case waits != nil:
 			e.Reason, e.Message = string(v1alpha1.ReasonInsufficientStorage), fmt.Sprintf("there may be no room for it: image %s/%s waits for storage there: %s", waits.Namespace, waits.Name, waits.Message)
 		case !f.Live && waves.holdBack(&e.Estimate, t.Member):
 		default:
-			q, opensAt := f.newQueued(img, effective, t, i.knownBytes)
-			j := &joining{Turn: eta.Turn{Estimate: t.joinQueue(f.Now, q), Opens: opensAt}, expected: &e.Estimate, member: t.Member, source: q.Source}
+			j := &joining{Turn: eta.Turn{Estimate: t.joinQueue(f.Now, q), Opens: opensAt}, expected: e, member: t.Member}
 			j.Pools = append(j.Pools, waves.findWave(t.Member).pool)
 			if members[at] != nil {
 				j.Pools = append(j.Pools, members[at])

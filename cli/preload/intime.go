@@ -1,6 +1,7 @@
 package preload
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,9 +63,10 @@ func (p *Preload) JudgeTime(before time.Time) {
 	}
 }
 
-// isLate: a cluster without room has it by no time.
+// isLate: a cluster without room has it by no time, and a lower fleetConcurrency makes no image earlier.
 func (e *Expected) isLate(before time.Time) bool {
-	return e.Shortage != "" || e.At != nil && e.At.After(before)
+	at := cmp.Or(e.At, e.atBest)
+	return e.Shortage != "" || at != nil && at.After(before)
 }
 
 // ExitCode is No where a cluster is late, Unknown where that is not known.
@@ -97,13 +99,17 @@ func (p *Preload) drawExpected(page *render.Page, image *Image) {
 		switch {
 		case e.Shortage != "":
 			page.Lines(append(render.Words("  "), render.Attention.With("no room: %s (%s)", e.Cluster, e.Shortage)...))
+		case p.Before != nil && e.isLate(p.Before.Time):
+			text := e.Cluster + " ~" + clock(cmp.Or(e.At, e.atBest))
+			if e.At == nil {
+				text += " at best"
+			}
+			late = append(late, text)
 		case e.At == nil:
 			if unknown[e.Message] == nil {
 				reasons = append(reasons, e.Message)
 			}
 			unknown[e.Message] = append(unknown[e.Message], e.Cluster)
-		case p.Before != nil && e.isLate(p.Before.Time):
-			late = append(late, e.Cluster+" ~"+clock(e.At))
 		default:
 			timed = append(timed, e.Cluster+" ~"+clock(e.At))
 		}

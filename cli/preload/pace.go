@@ -28,9 +28,8 @@ type Fleet struct {
 // joining is an image that joins the queue of a cluster.
 type joining struct {
 	eta.Turn
-	expected *readapi.Estimate
+	expected *Expected
 	member   *v1alpha1.MemberCluster
-	source   string
 }
 
 // paceImports has as many clusters import at a time as the fleet's budget lets, beside the pools that each
@@ -52,18 +51,40 @@ func (f Fleet) paceImports(joined []*joining) {
 	}
 	eta.PlayTurns(f.Now, slices.Concat(first, others))
 	for _, j := range joined {
-		*j.expected = f.newEstimate(j.Estimate)
+		j.expected.Estimate, j.expected.begins = *readapi.NewEstimate(j.Estimate), j.Begin
 	}
 }
 
-// newEstimate gives no time to what begins when the budget is lower.
-func (f Fleet) newEstimate(e eta.Estimate) readapi.Estimate {
-	if f.Budget != nil && e.Why == "" && !f.Budget.LowerFrom.IsZero() && !e.Begin.Before(f.Budget.LowerFrom) {
-		return readapi.Estimate{
-			Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
+// dropUnsure gives no time to what begins when fleetConcurrency is lower, unless that still leaves all slots of
+// its group of sources to it: beside what others hold, and what joins from other groups.
+func (f Fleet) dropUnsure(items []Image, joined []*joining) {
+	if f.Budget == nil || f.Budget.LowerFrom.IsZero() {
+		return
+	}
+	lowest, joins := *f.Budget, map[string]int32{}
+	for _, j := range joined {
+		joins[j.expected.source]++
+	}
+	for n := range items {
+		for i := range items[n].Expected {
+			e := &items[n].Expected[i]
+			if e.At == nil || e.begins.Before(f.Budget.LowerFrom) {
+				continue
+			}
+			lowest.Concurrency = f.Budget.Least - int32(len(joined)) + joins[e.source]
+			if f.HeldFor <= 0 || e.begins.Before(f.Now.Add(f.HeldFor)) {
+				for _, held := range f.Held {
+					lowest.Concurrency -= held
+				}
+			}
+			if lowest.Slots(e.source) < f.Budget.Slots(e.source) {
+				e.atBest = e.At
+				e.Estimate = readapi.Estimate{
+					Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
+				}
+			}
 		}
 	}
-	return *readapi.NewEstimate(e)
 }
 
 // limitByBudget adds the slots of the fleet and of each group of sources, and while what runs now may go
@@ -77,12 +98,12 @@ func (f Fleet) limitByBudget(joined []*joining, own map[string]*joining) {
 	}
 	fleet, groups := newLimit(f.Budget.Concurrency, f.countTaken(own)), map[string]*limit{}
 	for _, j := range joined {
-		limits := []*limit{fleet}
-		if slots := f.Budget.Slots(j.source); slots < f.Budget.Concurrency {
-			if groups[j.source] == nil {
-				groups[j.source] = newLimit(slots, f.countTakenOf(j.source, own))
+		limits, source := []*limit{fleet}, j.expected.source
+		if slots := f.Budget.Slots(source); slots < f.Budget.Concurrency {
+			if groups[source] == nil {
+				groups[source] = newLimit(slots, f.countTakenOf(source, own))
 			}
-			limits = append(limits, groups[j.source])
+			limits = append(limits, groups[source])
 		}
 		for _, l := range limits {
 			j.Pools = append(j.Pools, l.all)
@@ -117,7 +138,7 @@ func (f Fleet) countTakenOf(source string, own map[string]*joining) (taken int) 
 		may := int(held) - int(ofOthers)
 		// It may take over any of the member's slots, and one of another group leaves those of its own taken. Not
 		// each import is listed: that none of its group is says nothing.
-		if j := own[member]; j != nil && j.source == source && ofOthers == 0 {
+		if j := own[member]; j != nil && j.expected.source == source && ofOthers == 0 {
 			may--
 		}
 		taken += max(0, may)

@@ -3,6 +3,7 @@ package preload_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	apipolicy "github.com/pelotech/ot-fleet/api/policy"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/preload"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/hub/policy"
 )
 
@@ -92,6 +95,62 @@ func TestQueuedImageBeyondTheBudget(t *testing.T) {
 		target.Activity.Queued = 2
 		fleet := preload.Fleet{Budget: &policy.Budget{Concurrency: 1, LowerFrom: now.Add(lower)}}
 		assert.Equal(t, [][]int{{want}}, forecastAll(t, fleet, []*v1alpha1.FleetDiskImage{newNamed("win-11")}, []preload.Target{target}), lower)
+	}
+}
+
+// A lower fleetConcurrency makes an image no earlier: what is late without is late, also where it has no time.
+func TestLateBeyondTheBudget(t *testing.T) {
+	queued := newIdle("oslo")
+	queued.Activity.Queued, queued.Activity.Head = 1, []v1alpha1.QueuedImport{{Namespace: "images", Name: "first", Source: v1alpha1.SourceOther, Bytes: 600 << 20}}
+	listed := newIdle("oslo")
+	listed.Activity.Queued, listed.Activity.Head = 2, slices.Concat(queued.Activity.Head, []v1alpha1.QueuedImport{{Namespace: "images", Name: "win-11-24.2", Source: v1alpha1.SourceOther, Bytes: 600 << 20}})
+	for name, target := range map[string]preload.Target{"it joins": queued, "it is listed": listed} {
+		t.Run(name, func(t *testing.T) {
+			i := forecast(t, preload.Fleet{Budget: &policy.Budget{Concurrency: 1, LowerFrom: now.Add(5 * time.Minute)}}, newObserved(), []preload.Target{target})
+			require.Equal(t, "NothingGranted", i.Expected[0].Reason)
+			for before, want := range map[time.Duration]preload.InTime{15 * time.Minute: preload.InTimeNo, 25 * time.Minute: preload.InTimeUnknown} {
+				p := preload.New(now, []preload.Image{i})
+				p.JudgeTime(now.Add(before))
+				assert.Equal(t, want, p.InTime, before)
+				if want == preload.InTimeNo {
+					page := &render.Page{}
+					p.Draw(page)
+					assert.Contains(t, render.Print(page, render.Options{}), "oslo ~16:41 at best")
+				}
+			}
+		})
+	}
+}
+
+// A group of sources whose own limit is below what others leave of the lowest fleetConcurrency has as many slots as
+// before.
+func TestForecastOfAGroupBelowTheLowestBudget(t *testing.T) {
+	for name, tt := range map[string]struct {
+		least     int32
+		fleet     preload.Fleet
+		withOther bool
+		want      []int
+	}{
+		"its limit is below":                 {least: 2, want: []int{10, 20}},
+		"and nothing is left":                {least: 2, fleet: preload.Fleet{Held: map[string]int32{"lab": 2}, Running: map[string]map[string]int32{"lab": {"bucket": 2}}}, want: []int{10, -1}},
+		"until what runs has ended":          {least: 2, fleet: preload.Fleet{HeldFor: time.Minute, Held: map[string]int32{"lab": 2}, Running: map[string]map[string]int32{"lab": {"bucket": 2}}}, want: []int{10, 20}},
+		"the lowest is none":                 {least: 0, want: []int{10, -1}},
+		"another group takes what it needs":  {least: 2, withOther: true, want: []int{10, -1}},
+		"another group leaves what it needs": {least: 3, withOther: true, want: []int{10, 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := withGroup(20, 1)
+			b.Least, b.LowerFrom = tt.least, now.Add(5*time.Minute)
+			b.Sources = append(b.Sources, policy.SourceBudget{Source: apipolicy.Source{Name: "bucket", Hosts: []string{"bucket.example.com"}}})
+			tt.fleet.Budget = b
+			images := []*v1alpha1.FleetDiskImage{newNamed("win-11")}
+			if tt.withOther {
+				other := newNamed("ubuntu")
+				other.Spec.Template.SourceType, other.Spec.Template.URL = v1alpha1.SourceHTTP, "https://bucket.example.com/a"
+				images = append(images, other)
+			}
+			assert.Equal(t, tt.want, forecastAll(t, tt.fleet, images, []preload.Target{newIdle("oslo"), newIdle("turku")})[0])
+		})
 	}
 }
 

@@ -248,10 +248,13 @@ func (p *Preload) HasDownloads() bool {
 	return slices.ContainsFunc(p.Images, func(i Image) bool { return len(i.Download) > 0 })
 }
 
-// CheckExisting refuses to preload an image that a member has already, unless that is the one to create and
-// has not failed: a preload that began before is not in the member's report yet.
+// CheckExisting refuses to preload an image that a member has already, unless that is the one to create, with the
+// mark by which the plan takes it over, and it neither has failed nor is pruned: a preload that began before is not
+// in the member's report yet.
 func CheckExisting(stored, image *v1alpha1.VMDiskImage, cluster string) error {
-	if stored.Status.Phase != v1alpha1.PhaseFailed && stored.DeletionTimestamp == nil && stored.Spec.Revision() == image.Spec.Revision() {
+	stays := stored.DeletionTimestamp == nil && stored.Status.Phase != v1alpha1.PhaseFailed && stored.Status.Phase != v1alpha1.PhasePrunePending
+	isPlanned := stored.Labels[v1alpha1.LabelPlanned] == image.Labels[v1alpha1.LabelPlanned]
+	if stays && isPlanned && stored.Spec.Revision() == image.Spec.Revision() {
 		return nil
 	}
 	return fmt.Errorf("VMDiskImage %s/%s exists in %s: %s says what it does", image.Namespace, image.Name, cluster,

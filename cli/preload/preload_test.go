@@ -111,6 +111,8 @@ func TestMemberImage(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.VMDiskImage){
 		"failed":         func(i *v1alpha1.VMDiskImage) { i.Status.Phase = v1alpha1.PhaseFailed },
 		"another source": func(i *v1alpha1.VMDiskImage) { i.Spec.URL += "x" },
+		"is pruned":      func(i *v1alpha1.VMDiskImage) { i.Status.Phase = v1alpha1.PhasePrunePending },
+		"of somebody":    func(i *v1alpha1.VMDiskImage) { i.Labels = nil },
 		"is deleted":     func(i *v1alpha1.VMDiskImage) { i.DeletionTimestamp = &metav1.Time{} },
 	} {
 		other := stored.DeepCopy()

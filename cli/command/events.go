@@ -222,11 +222,11 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 		if member == nil {
 			return sources, nil, nil
 		}
-		source, err := readMemberImageEvents(ctx, member, fleetImage, name)
+		source, unread, err := readMemberImageEvents(ctx, member, fleetImage, name)
 		if err != nil && len(sources) > 0 {
 			return sources, []string{member.Context + ": " + err.Error()}, nil
 		}
-		return append(sources, source), nil, err
+		return append(sources, source), unread, err
 	}, nil
 }
 
@@ -244,20 +244,43 @@ func (e *environment) findFleetImage(ctx context.Context, name string) (*v1alpha
 	return image, hub, hub.Explain(err)
 }
 
-// readMemberImageEvents reads the events of images in a member, and of what is made for them.
-func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (events.Source, error) {
+// readMemberImageEvents reads the events of images in a member, and of what is made for them. unread are the
+// namespaces that could not be read, with their errors; where that is each of them, it fails.
+func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (source events.Source, unread []string, err error) {
 	images := []client.ObjectKey{{Namespace: member.Namespace, Name: name}}
 	if of != nil {
 		images = imagesOf(of)
 	}
-	source, subjects := events.Source{Side: member.Context}, map[string]map[events.Subject]bool{} // by namespace
+	source.Side = member.Context
+	var namespaces []string
+	names := map[string][]string{} // by namespace
 	for _, key := range images {
-		if subjects[key.Namespace] == nil {
-			subjects[key.Namespace] = map[events.Subject]bool{}
+		if names[key.Namespace] == nil {
+			namespaces = append(namespaces, key.Namespace)
 		}
-		subjects[key.Namespace][events.Subject{Kind: "VMDiskImage", Namespace: key.Namespace, Name: key.Name}] = true
+		names[key.Namespace] = append(names[key.Namespace], key.Name)
+	}
+	for _, namespace := range namespaces {
+		read, failed := readImageEventsIn(ctx, member, namespace, names[namespace])
+		if failed != nil {
+			err = failed
+			unread = append(unread, fmt.Sprintf("%s, namespace %s: %s", member.Context, namespace, failed))
+		}
+		source.Events = append(source.Events, read.Events...)
+	}
+	if len(unread) < len(namespaces) {
+		err = nil
+	}
+	return source, unread, err
+}
+
+// readImageEventsIn reads the events of images in one namespace of a member.
+func readImageEventsIn(ctx context.Context, member *connect.Cluster, namespace string, names []string) (events.Source, error) {
+	subjects := map[events.Subject]bool{}
+	for _, name := range names {
+		subjects[events.Subject{Kind: "VMDiskImage", Namespace: namespace, Name: name}] = true
 		image := &v1alpha1.VMDiskImage{}
-		if err := member.Client.Get(ctx, key, image); err != nil {
+		if err := member.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, image); err != nil {
 			if apierrors.IsNotFound(err) {
 				continue
 			}
@@ -266,19 +289,12 @@ func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1a
 		for kind, list := range map[string]client.ObjectList{
 			"DataVolume": &cdiv1.DataVolumeList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "Pod": &corev1.PodList{}, "VolumeSnapshot": &snapshotv1.VolumeSnapshotList{},
 		} {
-			if err := addChildren(ctx, member, subjects[key.Namespace], kind, list, image); err != nil {
+			if err := addChildren(ctx, member, subjects, kind, list, image); err != nil {
 				return events.Source{}, err
 			}
 		}
 	}
-	for namespace, about := range subjects {
-		read, err := readEvents(ctx, member, namespace, about)
-		if err != nil {
-			return events.Source{}, err
-		}
-		source.Events = append(source.Events, read.Events...)
-	}
-	return source, nil
+	return readEvents(ctx, member, namespace, subjects)
 }
 
 // imagesOf returns the VMDiskImages of a FleetDiskImage, those of former versions under the names that

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,12 +11,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/events"
 	"github.com/pelotech/ot-fleet/cli/exit"
 	"github.com/pelotech/ot-fleet/cli/render"
@@ -73,6 +79,56 @@ func TestEventsOfFormerVersions(t *testing.T) {
 		{Version: "2.1.0", Namespace: "farm", Image: "noble-2.1.0"}, {Version: "2.0.3", Namespace: "images", Image: "ubuntu-2.0.3"},
 	}
 	assert.Equal(t, []client.ObjectKey{{Namespace: "farm", Name: "noble-2.1.0"}, {Namespace: "images", Name: "ubuntu-2.0.3"}}, imagesOf(of))
+}
+
+// Who may read only some of an image's namespaces has what is recorded there.
+func TestEventsOfANamespaceThatMayNotBeRead(t *testing.T) {
+	of := apitest.FleetDiskImage("ubuntu").WithVersion("2.1.0").Obj()
+	of.Spec.TargetNamespace = "farm"
+	var objects []client.Object
+	for _, key := range []client.ObjectKey{{Namespace: "farm", Name: "ubuntu-2.1.0"}, {Namespace: "farm", Name: "ubuntu-2.0.4"}, {Namespace: "images", Name: "ubuntu-2.0.4"}, {Namespace: "images", Name: "ubuntu-2.0.3"}} {
+		of.Status.Versions = append(of.Status.Versions, v1alpha1.VersionStatus{Namespace: key.Namespace, Image: key.Name})
+		objects = append(objects, apitest.Image(key.String()).Obj(), &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+			InvolvedObject: corev1.ObjectReference{Kind: "VMDiskImage", Namespace: key.Namespace, Name: key.Name},
+		})
+	}
+	for name, test := range map[string]struct {
+		forbidden  []string
+		wantEvents []string
+		wantUnread []string
+		wantError  string
+	}{
+		"all may be read": {wantEvents: []string{"farm", "farm", "images", "images"}},
+		"the current one": {forbidden: []string{"images"}, wantEvents: []string{"farm", "farm"}, wantUnread: []string{"frankfurt, namespace images: "}},
+		"a former one":    {forbidden: []string{"farm"}, wantEvents: []string{"images", "images"}, wantUnread: []string{"frankfurt, namespace farm: "}},
+		"none":            {forbidden: []string{"farm", "images"}, wantUnread: []string{"frankfurt, namespace farm: ", "frankfurt, namespace images: "}, wantError: "forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				if slices.Contains(test.forbidden, key.Namespace) {
+					return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "vmdiskimages"}, key.Name, nil)
+				}
+				return c.Get(ctx, key, o, options...)
+			}}
+			member := &connect.Cluster{Context: "frankfurt", Client: fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(objects...).WithInterceptorFuncs(refuse).Build()}
+			source, unread, err := readMemberImageEvents(t.Context(), member, of, "ubuntu")
+			if test.wantError == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.wantError)
+			}
+			var read []string
+			for _, event := range source.Events {
+				read = append(read, event.Namespace)
+			}
+			assert.Equal(t, test.wantEvents, read)
+			require.Len(t, unread, len(test.wantUnread))
+			for i := range unread {
+				assert.Contains(t, unread[i], test.wantUnread[i])
+			}
+		})
+	}
 }
 
 // Each event of a stream is as safe as a whole answer.

@@ -17,6 +17,8 @@ type Member struct {
 	ClusterUID types.UID
 	// OfflineReason is a condition's reason, as of rollout.Availability; empty: the member is online.
 	OfflineReason string
+	// IsSilent: its agent is not known to report. While it has two agents, OfflineReason does not say so.
+	IsSilent bool
 }
 
 // PruneView is everything that a decision about an ImagePrune depends on.

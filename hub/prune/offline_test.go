@@ -28,6 +28,10 @@ func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 		"one has two agents, which get its plan": {func(s *pruneScenario) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents}
 		}, text},
+		"one had two agents, and is silent": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents, IsSilent: true}
+			s.reportState(v1alpha1.PrunePending, "", "b/farm/z")
+		}, text + offline + ": b"},
 		"one is offline and done": {func(s *pruneScenario) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePruned, "", "b/farm/z", "b/farm/ubuntu-1")

@@ -60,9 +60,9 @@ func (m Member) offlineText() string {
 	}
 }
 
-// isPlanCut reports whether no plan reaches a member. Two agents both get it.
+// isPlanCut reports whether no plan reaches a member. Two agents both get it, while they report.
 func (m Member) isPlanCut() bool {
-	return m.OfflineReason != "" && m.OfflineReason != v1alpha1.ReasonTwoAgents
+	return m.OfflineReason != "" && (m.OfflineReason != v1alpha1.ReasonTwoAgents || m.IsSilent)
 }
 
 // offlineMessage names the clusters that may delete images although nothing asks for it any more:

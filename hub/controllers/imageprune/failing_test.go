@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -42,6 +44,30 @@ func TestPruneThatCannotStartDoesNotHoldBackOthers(t *testing.T) {
 	other := c.startHub("prune")
 	require.NoError(t, other.reconcileErr("prune"))
 	assert.True(t, other.Tracker.Ready(), "reports that are not read yet matter to one that runs")
+}
+
+// IdentityConfirmed says for 20 minutes that a member has two agents, also when no plan reaches either any more.
+func TestFailedPruneNamesAClusterWhoseTwoAgentsAreSilent(t *testing.T) {
+	for healthy, want := range map[metav1.ConditionStatus]string{metav1.ConditionTrue: "stay", metav1.ConditionFalse: ": a"} {
+		t.Run(string(healthy), func(t *testing.T) {
+			c := newCluster(t, "a")
+			r := c.createReport("report", []string{"a"}, "ubuntu")
+			c.createPrune("prune", r)
+			h := c.startHub()
+			require.Equal(t, v1alpha1.ImagePruneRunning, h.reconcilePrune("prune").Status.Phase)
+			m := &v1alpha1.MemberCluster{}
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "a"}, m))
+			m.Status.Conditions = []metav1.Condition{
+				{Type: v1alpha1.ConditionIdentityConfirmed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTwoAgents},
+				{Type: v1alpha1.ConditionAgentHealthy, Status: healthy, Reason: "Test"},
+			}
+			require.NoError(t, c.Status().Update(t.Context(), m))
+			require.NoError(t, c.Delete(t.Context(), r))
+			stored := h.reconcilePrune("prune")
+			require.Equal(t, v1alpha1.ImagePruneFailed, stored.Status.Phase)
+			assert.True(t, strings.HasSuffix(stored.Status.Message, want), stored.Status.Message)
+		})
+	}
 }
 
 // Argo CD and kubectl wait for the observed generation.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,7 +63,10 @@ func (r *Reconciler) gatherView(ctx context.Context, stored *v1alpha1.ImagePrune
 		}
 		offline, _ := rollout.Availability(m)
 		reporting[m.Name] = r.Roots.Root(m.Name).ClusterUID
-		v.Members[m.Name] = prune.Member{ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), OfflineReason: offline}
+		v.Members[m.Name] = prune.Member{
+			ClusterUID: memberstatus.ResolveClusterUID(m, reporting[m.Name]), OfflineReason: offline,
+			IsSilent: !meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionAgentHealthy),
+		}
 	}
 	v.Reported = func(t prune.Target) (v1alpha1.PruneStatus, bool) {
 		if reporting[t.Cluster] != t.ClusterUID {

@@ -37,7 +37,7 @@ const (
 	// publishes its heartbeats.
 	syncGrace = HeartbeatTick + 2*time.Second
 	// maxConcurrentProbes of members: a member that is down occupies a probe for its
-	// timeout.
+	// timeout. One that waits whether a report is synced occupies none.
 	maxConcurrentProbes = 32
 )
 
@@ -131,8 +131,23 @@ func (w *Watchdog) probeMembers(ctx context.Context) error {
 		}
 	}
 	w.forgetMissing(existing)
-	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(targets), func(i int) { w.ProbeMember(ctx, targets[i].member, targets[i].replica) })
+	w.probeAll(ctx, targets)
 	return nil
+}
+
+// probeAll probes members. Those whose report the hub lacks are waited for together, without keeping others from
+// being read.
+func (w *Watchdog) probeAll(ctx context.Context, targets []probeTarget) {
+	var waits sync.WaitGroup
+	workqueue.ParallelizeUntil(ctx, maxConcurrentProbes, len(targets), func(i int) {
+		t := targets[i]
+		if r := w.readReport(ctx, t.member); r.sequence > 0 {
+			waits.Go(func() { w.recordFinding(ctx, t, r) })
+		} else {
+			w.recordFinding(ctx, t, r)
+		}
+	})
+	waits.Wait()
 }
 
 // probeTarget is a member to probe, with the replica that it is assigned to.
@@ -240,26 +255,51 @@ func isMissedByOther(link *v1alpha1.MemberLink, self string) bool {
 // ProbeMember reads the report in the member, and waits whether it is synced. What is found is
 // held against the replica that was assigned before, and no other.
 func (w *Watchdog) ProbeMember(ctx context.Context, m *v1alpha1.MemberCluster, replica string) {
-	found := probeResult{probedAt: time.Now(), nextAfter: probeInterval}
-	root, probeErr := w.Probe.Root(ctx, m)
+	w.recordFinding(ctx, probeTarget{m, replica}, w.readReport(ctx, m))
+}
+
+// reading is what a probe reads in a member.
+type reading struct {
+	readAt time.Time
+	// sequence of a report that has to be synced, and that the hub lacks; 0 for none.
+	sequence int64
+	err      error
+}
+
+func (w *Watchdog) readReport(ctx context.Context, m *v1alpha1.MemberCluster) reading {
+	r := reading{readAt: time.Now()}
+	root, err := w.Probe.Root(ctx, m)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	if copied := w.Reports.Root(m.Name); root.Root != nil && copied.Sequence < root.Sequence && isSyncable(m, copied, root) {
+		r.sequence = root.Sequence
+	}
+	return r
+}
+
+// recordFinding waits whether a report that the hub lacks is synced, and records what is found.
+func (w *Watchdog) recordFinding(ctx context.Context, t probeTarget, r reading) {
+	m, found := t.member, probeResult{probedAt: r.readAt, nextAfter: probeInterval}
 	switch {
-	case probeErr != nil:
+	case r.err != nil:
 		found.nextAfter = w.nextProbeDelay(m.Name)
-	case root.Root != nil && isSyncable(m, w.Reports.Root(m.Name), root):
+	case r.sequence > 0:
 		_ = trigger.Sleep(ctx, syncGrace+w.Assigner.Replica.RetryPeriod) // after the end of ctx nothing is found
-		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < root.Sequence {
-			found.sequence, found.nextAfter = root.Sequence, movedProbeInterval
+		if ctx.Err() == nil && w.Reports.Root(m.Name).Sequence < r.sequence {
+			found.sequence, found.nextAfter = r.sequence, movedProbeInterval
 		}
 	}
 	link, err := w.Links.Get(ctx, m.Name)
 	if err != nil || link == nil {
 		return
 	}
-	if link.Spec.Replica != replica {
+	if link.Spec.Replica != t.replica {
 		found.sequence, found.nextAfter = 0, probeInterval
 	}
 	switch {
-	case probeErr == nil && found.sequence == 0 && isMissedByOther(link, w.Assigner.Replica.Name()):
+	case r.err == nil && found.sequence == 0 && isMissedByOther(link, w.Assigner.Replica.Name()):
 		found.nextAfter = 0
 	case found.sequence > 0:
 		found.message = w.moveMember(m, link)

@@ -2,18 +2,26 @@ package shard
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
+	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
 func TestIsSuspect(t *testing.T) {
@@ -182,6 +190,55 @@ func TestProbeBlamesTheFormerReplica(t *testing.T) {
 	w.ProbeMember(t.Context(), &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, "three")
 	assert.Empty(t, w.ForMember("edge"))
 	assert.Empty(t, w.Assigner.avoidances)
+}
+
+// slowReport is a report that the hub does not have, and that takes a while to read.
+type slowReport struct {
+	foundReport
+	takes         time.Duration
+	reading, most atomic.Int32
+}
+
+func (p *slowReport) Root(ctx context.Context, m *v1alpha1.MemberCluster) (*v1alpha1.ClusterReport, error) {
+	if n := p.reading.Add(1); n > p.most.Load() {
+		p.most.Store(n)
+	}
+	defer p.reading.Add(-1)
+	if err := trigger.Sleep(ctx, p.takes); err != nil {
+		return nil, err
+	}
+	return p.foundReport.Root(ctx, m)
+}
+
+// A replica that is cut off has hundreds of members: the last is moved as soon as all are read.
+func TestMembersAreWaitedForTogether(t *testing.T) {
+	const members = 5 * maxConcurrentProbes
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	var links []client.Object
+	var targets []probeTarget
+	for i := range members {
+		name := fmt.Sprintf("edge-%d", i)
+		link := linkAssignedTo("two")
+		link.Namespace, link.Name = v1alpha1.MemberNamespacePrefix+name, v1alpha1.MailboxName
+		links = append(links, link)
+		targets = append(targets, probeTarget{&v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, "two"})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, probe := fake.NewClientBuilder().WithScheme(scheme).WithObjects(links...).Build(), &slowReport{takes: time.Second}
+		replica := NewReplica(c, options)
+		w := &Watchdog{
+			Probe: probe, Reports: report.NewStore(), Links: &Links{Cached: c}, Events: events.NewFakeRecorder(members),
+			Assigner: &Assigner{Replica: replica, Peers: NewPeers(c, replica, nil, nil)}, Metrics: metrics.NewShards(prometheus.NewRegistry()),
+		}
+		start := time.Now()
+		w.probeAll(t.Context(), targets)
+		assert.Equal(t, 5*probe.takes+syncGrace+options.RetryPeriod, time.Since(start))
+		assert.EqualValues(t, maxConcurrentProbes, probe.most.Load())
+		for _, target := range targets {
+			assert.NotEmpty(t, w.ForMember(target.member.Name))
+		}
+	})
 }
 
 func TestNextIncidentDoesNotWaitForTheLast(t *testing.T) {

@@ -200,7 +200,7 @@ func (e *evaluation) estimateClusters(newImage v1alpha1.QueuedImport) (left map[
 
 // estimateImport estimates the import of one cluster.
 func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedImport) eta.Estimate {
-	activity := eta.Snapshot{Activity: c.Activity, SourceLimits: c.SourceLimits, ObservedAt: c.ActivityAt, Now: e.Now}
+	activity := eta.Snapshot{Activity: c.believedActivity(e.Now), SourceLimits: c.SourceLimits, ObservedAt: c.ActivityAt, Now: e.Now}
 	if c.state == v1alpha1.ClusterProgressing {
 		if estimate, listed := activity.ForImage(newImage.Namespace, newImage.Name); listed {
 			return estimate
@@ -226,9 +226,8 @@ func (e *evaluation) estimateImport(c *placedCluster, newImage v1alpha1.QueuedIm
 	if c.Activity != nil && slices.ContainsFunc(c.Activity.Head, func(q v1alpha1.QueuedImport) bool { return q.Reason == v1alpha1.ReasonPaused }) {
 		newImage.Reason = v1alpha1.ReasonPaused
 	}
-	if opensAt := c.WindowOpensAt; opensAt.After(e.Now) && c.Activity != nil {
-		// As the member's clock will show it.
-		at := metav1.NewTime(opensAt.Add(c.Activity.ObservedAt.Sub(c.ActivityAt)))
+	if opensAt := c.nextOpening(e.Now); opensAt.After(e.Now) && c.Activity != nil {
+		at := c.memberTime(opensAt)
 		newImage.Reason, newImage.OpensAt = v1alpha1.ReasonWaitingForWindow, &at
 	}
 	return activity.ForNew(newImage)

@@ -2,7 +2,10 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pelotech/ot-fleet/api/storedtime"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -38,14 +41,44 @@ const maxWindowWait = 31 * 24 * time.Hour
 // nextOpening returns when the window opens that the cluster waits for, or would; zero or a time that has
 // passed for none. Invariant: it is at most as late as the cluster waits for windows, whatever it reports.
 func (c *placedCluster) nextOpening(now time.Time) time.Time {
-	opens, last := storedtime.LaterOf(c.opensAt, c.WindowOpensAt), now.Add(maxWindowWait)
-	if c.PlannedDigest == c.effective.Digest && !c.countsFrom.IsZero() { // else it starts now, or later
-		last = c.lastWindow(now)
-	}
-	if opens.After(last) {
-		return last
+	opens, latest := storedtime.LaterOf(c.opensAt, c.WindowOpensAt), c.latestOpening(now)
+	if opens.After(latest) {
+		return latest
 	}
 	return opens
+}
+
+// latestOpening returns until when the cluster waits for windows, or would.
+func (c *placedCluster) latestOpening(now time.Time) time.Time {
+	if c.PlannedDigest == c.effective.Digest && !c.countsFrom.IsZero() { // else it starts now, or later
+		return c.lastWindow(now)
+	}
+	return now.Add(maxWindowWait)
+}
+
+// believedActivity returns what the member imports and queues, without openings that the cluster does not wait for.
+func (c *placedCluster) believedActivity(now time.Time) *v1alpha1.ReportedActivity {
+	if c.Activity == nil {
+		return nil
+	}
+	latest := c.memberTime(c.latestOpening(now))
+	isLater := func(q v1alpha1.QueuedImport) bool { return q.OpensAt != nil && q.OpensAt.After(latest.Time) }
+	if !slices.ContainsFunc(c.Activity.Head, isLater) {
+		return c.Activity
+	}
+	a := *c.Activity
+	a.Head = slices.Clone(a.Head)
+	for i := range a.Head {
+		if isLater(a.Head[i]) {
+			a.Head[i].OpensAt = &latest
+		}
+	}
+	return &a
+}
+
+// memberTime returns a time as the clock of the member's activity will show it.
+func (c *placedCluster) memberTime(at time.Time) metav1.Time {
+	return metav1.NewTime(at.Add(c.Activity.ObservedAt.Sub(c.ActivityAt)))
 }
 
 // lastWindow returns until when the cluster waits for windows, if it stays online; zero for without

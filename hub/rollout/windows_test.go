@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/pelotech/ot-fleet/api/eta"
@@ -316,19 +318,30 @@ func TestExpectedPastAWindowThatNeverOpens(t *testing.T) {
 		"it has waited for long":              {"canary=.P eu=.", 40 * 24 * time.Hour, 0},
 		"it has waited with a version before": {"canary=.. eu=.", 40 * 24 * time.Hour, 31 * 24 * time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := idleBehindWindows(newUbuntu(), tt.fleet, time.Time{}, never, time.Time{})
-			v.Image.Spec.Rollout.ProgressDeadline = nil
-			c := &v.Clusters[1]
-			c.Activity, c.PlannedAt, c.OnlineSince = nil, now.Add(-tt.planned), now.Add(-tt.planned)
-			d := decideAndCheck(t, v)
-			require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
-			assert.InDelta(t, tt.want.Hours(), d.Status.ExpectedAt.Sub(now).Hours(), 24)
-			next := decideAndCheck(t, advanceView(v, d, time.Minute))
-			assert.Equal(t, d.Status.ExpectedAt, next.Status.ExpectedAt)
-			reach, _ := rollout.EstimateReach(v, "canary", 3600*perSecond)
-			assert.LessOrEqual(t, reach.Takes, 32*24*time.Hour)
-		})
+		for activity, change := range map[string]func(*rollout.Cluster){
+			"of which nothing is known": func(c *rollout.Cluster) { c.Activity = nil },
+			"idle":                      func(*rollout.Cluster) {},
+			"with a queue": func(c *rollout.Cluster) {
+				c.Activity.Queued, c.Activity.Head = 1, []v1alpha1.QueuedImport{{
+					Namespace: "images", Name: "ubuntu-1.0.0", Source: v1alpha1.SourceOther, Bytes: 3600 * perSecond, Reason: v1alpha1.ReasonWaitingForWindow, OpensAt: ptr.To(metav1.NewTime(never)),
+				}}
+			},
+		} {
+			t.Run(name+", "+activity, func(t *testing.T) {
+				v := idleBehindWindows(newUbuntu(), tt.fleet, time.Time{}, never, time.Time{})
+				v.Image.Spec.Rollout.ProgressDeadline = nil
+				c := &v.Clusters[1]
+				change(c)
+				c.PlannedAt, c.OnlineSince = now.Add(-tt.planned), now.Add(-tt.planned)
+				d := decideAndCheck(t, v)
+				require.NotNil(t, d.Status.ExpectedAt, d.Status.ExpectedReason)
+				assert.InDelta(t, tt.want.Hours(), d.Status.ExpectedAt.Sub(now).Hours(), 24)
+				next := decideAndCheck(t, advanceView(v, d, time.Minute))
+				assert.Equal(t, d.Status.ExpectedAt, next.Status.ExpectedAt)
+				reach, _ := rollout.EstimateReach(v, "canary", 3600*perSecond)
+				assert.LessOrEqual(t, reach.Takes, 32*24*time.Hour)
+			})
+		}
 	}
 }
 

@@ -23,40 +23,55 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		return 0, err
 	}
 	requeueAfter = found.requeueAfter
-	admitted := map[string]bool{}
-	for _, slot := range decision.Admitted {
-		admitted[ledger.DataVolumeKey(slot)] = true
-	}
-	failing := r.failingImages(decision.Slots)
-	for _, slot := range trigger.InTurn(&r.creations, decision.Slots, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
-		key := ledger.DataVolumeKey(slot)
-		img := found.images[slot.Image.UID]
-		facts, wasRead := found.facts[key]
-		if !admitted[key] && (!wasRead || !ledger.ShouldCreateDataVolume(slot, facts)) || !r.Kinds.IsServed(image.DataVolumeGVK) {
-			continue
-		}
-		if img == nil || img.Spec.Revision() != slot.Revision {
-			continue // the image has changed, and ends the attempt itself
-		}
+	missing := r.missingDataVolumes(decision, found)
+	var waiting []v1alpha1.Slot
+	for _, slot := range trigger.InTurn(&r.creations, missing, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
 		if r.creations.Skips(slot.Image.Namespace, time.Now()) {
-			r.recordWait(slot, failing[slot.Image.Namespace])
+			waiting = append(waiting, slot)
 			continue
 		}
 		began := time.Now()
-		retryAfter, err := r.createDataVolume(ctx, img, slot)
+		retryAfter, err := r.createDataVolume(ctx, found.images[slot.Image.UID], slot)
 		if retryAfter > 0 {
 			requeueAfter = trigger.Earliest(requeueAfter, retryAfter)
 			break // the later ones must not start before it
 		}
 		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())
-		if r.creationProblem(slot) != nil && failing[slot.Image.Namespace] == "" {
-			failing[slot.Image.Namespace] = slot.Image.Name
-		}
+	}
+	failing := r.failingImages(missing)
+	for _, slot := range waiting {
+		r.recordWait(slot, failing[slot.Image.Namespace])
 	}
 	if len(decision.Adopted) > 0 {
 		requeueAfter = trigger.Earliest(requeueAfter, conflictRetryDelay) // the next step lowers the budget
 	}
 	return requeueAfter, nil
+}
+
+// missingDataVolumes returns the slots whose DataVolumes are to be created.
+//
+// Invariant: no other slot has a creation problem. A DataVolume may exist though its creation seemed to fail, and
+// none is created for an image that has changed, which ends the attempt itself: the others of the namespace would
+// name what they do not wait for.
+func (r *Reconciler) missingDataVolumes(decision ledger.Decision, found gatheredFacts) (missing []v1alpha1.Slot) {
+	if !r.Kinds.IsServed(image.DataVolumeGVK) {
+		return nil
+	}
+	admitted := map[string]bool{}
+	for _, slot := range decision.Admitted {
+		admitted[ledger.DataVolumeKey(slot)] = true
+	}
+	for _, slot := range decision.Slots {
+		key := ledger.DataVolumeKey(slot)
+		img := found.images[slot.Image.UID]
+		facts, wasRead := found.facts[key]
+		if !admitted[key] && (!wasRead || !ledger.ShouldCreateDataVolume(slot, facts)) || img == nil || img.Spec.Revision() != slot.Revision {
+			r.setCreationProblem(slot, nil)
+			continue
+		}
+		missing = append(missing, slot)
+	}
+	return missing
 }
 
 // deleteUnwanted deletes the DataVolumes of images that are gone, and strays: those that

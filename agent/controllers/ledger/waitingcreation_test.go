@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,6 +93,52 @@ func TestWaitForGoneSiblingEnds(t *testing.T) {
 	m.mustReconcile()
 	require.Equal(t, []string{"img-1"}, m.namesWithSlots())
 	assert.Nil(t, m.CreationProblem(m.slotOf("img-1")))
+}
+
+// Only what is not created yet is waited for.
+func TestWaitNamesWhatIsNotCreated(t *testing.T) {
+	for name, tt := range map[string]struct {
+		isStored bool // the DataVolume of img-0, and the answer is lost
+		recovers bool // it is created next
+		url      string
+	}{
+		"the answer was lost":   {true, false, "https://images.example.com/a"},
+		"it is created now":     {false, true, "https://images.example.com/a"},
+		"the image has changed": {false, false, "https://images.example.com/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newFleetMember(t, 3, queuedImages(3)...)
+			recovered := false
+			m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+					_, isDataVolume := obj.(*cdiv1.DataVolume)
+					isFirst := obj.GetAnnotations()[v1alpha1.AnnotationImageName] == "img-0"
+					if !isDataVolume || isFirst && recovered {
+						return c.Create(ctx, obj, opts...)
+					}
+					if isFirst && tt.isStored {
+						require.NoError(t, c.Create(ctx, obj, opts...))
+					}
+					return errors.New("connection reset")
+				},
+			})
+			const wait = "its DataVolume waits for that of VMDiskImage %s, which cannot be created: see that image"
+			_, err := m.Reconcile(t.Context(), ctrl.Request{})
+			require.ErrorContains(t, err, "connection reset")
+			apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-2")), v1alpha1.ReasonImporting, fmt.Sprintf(wait, "img-0"))
+
+			img := &v1alpha1.VMDiskImage{}
+			require.NoError(t, m.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "img-0"}, img))
+			img.Spec.URL = tt.url
+			require.NoError(t, m.Client.Update(t.Context(), img))
+			recovered, m.creations = tt.recovers, trigger.NamespaceBackoff{}
+			_, err = m.Reconcile(t.Context(), ctrl.Request{})
+			require.ErrorContains(t, err, "connection reset")
+			assert.Nil(t, m.CreationProblem(m.slotOf("img-0")))
+			apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-1")), v1alpha1.ReasonImporting, "connection reset")
+			apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-2")), v1alpha1.ReasonImporting, fmt.Sprintf(wait, "img-1"))
+		})
+	}
 }
 
 // An attempt that ends by attemptTimeout before it was tried says what it waited for.

@@ -31,20 +31,30 @@ import (
 type childObject struct {
 	title  string
 	reason v1alpha1.Reason
+	// retried is what a message says beside a refusal where a request for it failed otherwise: it is retried
+	// with backoff, whatever was refused. Empty: it is retried with what was refused.
+	retried string
 }
 
 var (
-	childImage      = childObject{"the VMDiskImage", v1alpha1.ReasonImageRefused}
-	childSecret     = childObject{"the cloud-init Secret", v1alpha1.ReasonMachineRefused}
-	childKubeVirtVM = childObject{"the KubeVirt VirtualMachine", v1alpha1.ReasonMachineRefused}
+	childImage  = childObject{title: "the VMDiskImage", reason: v1alpha1.ReasonImageRefused}
+	childSecret = childObject{title: "the cloud-init Secret", reason: v1alpha1.ReasonMachineRefused}
+	// A request for it that is made beside others records migrations.
+	childKubeVirtVM = childObject{"the KubeVirt VirtualMachine", v1alpha1.ReasonMachineRefused, "the migration of a volume is not recorded, which is retried"}
 )
+
+// childOwner is the owner of a child.
+func childOwner(kind, name string) childObject {
+	title := "the owner of " + kind + " " + name
+	return childObject{title, v1alpha1.ReasonMachineRefused, title + " is not set, which is retried"}
+}
 
 // childDisk is the root disk if name is empty.
 func childDisk(name string) childObject {
 	if name == "" {
-		return childObject{"the root disk", v1alpha1.ReasonRootDiskRefused}
+		return childObject{title: "the root disk", reason: v1alpha1.ReasonRootDiskRefused}
 	}
-	return childObject{"disk " + name, v1alpha1.ReasonDataDiskRefused}
+	return childObject{title: "disk " + name, reason: v1alpha1.ReasonDataDiskRefused}
 }
 
 // nameTakenError: an object with a required name belongs to others.
@@ -57,9 +67,9 @@ func (e *nameTakenError) Error() string { return vm.NameTakenMessage(e.kind, e.n
 // recurs where the agent may not change owners. Nor does a migration that is not recorded, but for
 // the KubeVirt VirtualMachine, which a decision that records one does not apply.
 //
-// Invariant: nothing but a conflict keeps a migration from being recorded, and v.unrecorded has a failure
-// of that which may pass by itself, whatever else fails: the record is all that shows the migration once
-// a person removes the strategy.
+// Invariant: nothing but a conflict keeps a migration from being recorded, and a failure of that which may
+// pass by itself ends the visit with an error, whatever else is refused: the record is all that shows the
+// migration once a person removes the strategy.
 func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
 	obj := v.obj
 	// What fails keeps no machine from being stopped; a start waits.
@@ -78,9 +88,6 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 		recording := r.recordMigrations(ctx, obj, target)
 		if r.isPassingConflict(obj, recording) {
 			return failed(childKubeVirtVM, recording)
-		}
-		if _, refused := refusalReason(childKubeVirtVM, recording); !refused {
-			v.unrecorded = recording
 		}
 		failures = appendFailure(failures, childKubeVirtVM, recording)
 	}
@@ -117,7 +124,7 @@ func (r *Reconciler) adoptAll(ctx context.Context, v *visit, d *vm.Decision) (ch
 			v.refusal = err
 			d.SetAdoptionRefused(v.obj.Generation, time.Now(), target, err)
 		case err != nil:
-			return childObject{"the owner of " + target.Kind.Kind + " " + target.Name, v1alpha1.ReasonMachineRefused}, err
+			return childOwner(target.Kind.Kind, target.Name), err
 		case d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID:
 			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
 		}

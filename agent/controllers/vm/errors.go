@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,14 +62,15 @@ func appendFailure(failures []childFailure, child childObject, err error) []chil
 // reports in v.
 func (r *Reconciler) selectFailure(v *visit, failures []childFailure) (childObject, error) {
 	first := slices.MinFunc(failures, func(a, b childFailure) int { return r.rankFailure(v.obj, a) - r.rankFailure(v.obj, b) })
-	v.furtherRefusals = nil
+	v.furtherRefusals, v.retried = nil, nil
 	for _, failure := range failures {
 		switch _, refused := refusalReason(failure.child, failure.err); {
 		case failure.child == first.child:
 		case refused:
 			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: failure.child.title, Err: failure.err})
-		case failure.child == childKubeVirtVM: // v.unrecorded
-			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: "the migration of a volume is not recorded, which is retried", Err: failure.err})
+		case failure.child.retried != "":
+			v.furtherRefusals = append(v.furtherRefusals, vm.Refusal{Object: failure.child.retried, Err: failure.err})
+			v.retried = errors.Join(v.retried, fmt.Errorf("%s: %w", failure.child.retried, failure.err))
 		}
 	}
 	return first.child, first.err

@@ -141,8 +141,8 @@ type visit struct {
 	// other objects in the same decision.
 	refusal         error
 	furtherRefusals []vm.Refusal
-	// unrecorded is why a migration is not recorded, where that may pass by itself.
-	unrecorded error
+	// retried is what failed beside a refusal and is retried before it, as it may pass by itself; nil for none.
+	retried error
 }
 
 // decide returns a decision and leaves the View that it is based on in v.
@@ -193,8 +193,8 @@ func (r *Reconciler) applyDecision(ctx context.Context, v *visit, d *vm.Decision
 			d.SetRequestFailed(obj.Generation, time.Now(), child.title, err)
 			failure = &reportedError{failure}
 		}
-		if refused && v.unrecorded != nil { // a refusal is retried too late for it
-			failure = &reportedError{fmt.Errorf("recording migrated volumes of VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, v.unrecorded)}
+		if refused && v.retried != nil { // a refusal is retried too late for it
+			failure = &reportedError{fmt.Errorf("VirtualMachine %s/%s: %w", obj.Namespace, obj.Name, v.retried)}
 		}
 	}
 	stored, err := r.updateStatus(ctx, obj, d, onTheWay)

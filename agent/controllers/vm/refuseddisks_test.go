@@ -31,8 +31,8 @@ import (
 
 var dataVolumes = schema.GroupResource{Group: "cdi.kubevirt.io", Resource: "datavolumes"}
 
-// answeringCluster has one machine. It answers a request for the DataVolume of a disk with its entry in
-// answers; those without one are accepted.
+// answeringCluster has one machine. It answers a request for the DataVolume of a disk, and a patch, with its entry
+// in answers; those without one are accepted.
 type answeringCluster struct {
 	*Reconciler
 	obj     *v1alpha1.VirtualMachine
@@ -71,9 +71,9 @@ func newAnsweringCluster(t *testing.T) *answeringCluster {
 		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
 			return answer(o, &a.deleted)
 		},
-		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 			a.hasChangedMachine = true
-			return nil
+			return a.answers[o.GetName()]
 		},
 	}).Build()
 	a.Reconciler = &Reconciler{Client: c, Live: c, Events: events.NewFakeRecorder(100), Metrics: metrics.NewMachines(prometheus.NewRegistry())}
@@ -160,4 +160,24 @@ func TestAllRefusedDisksAreNamed(t *testing.T) {
 	for i := range 17 {
 		assert.Contains(t, a.obj.Status.Message, fmt.Sprintf("disk disk-%d: ", i))
 	}
+}
+
+// TestFailedAdoptionBesideRefusedRecordIsRetried: an adoption that fails holds up the rest, and a refusal is
+// retried late.
+func TestFailedAdoptionBesideRefusedRecordIsRetried(t *testing.T) {
+	a := newAnsweringCluster(t)
+	a.answers = map[string]error{
+		"vm-root": apierrors.NewInternalError(errors.New("down")),
+		"vm":      apierrors.NewForbidden(schema.GroupResource{Resource: "virtualmachines"}, "vm", errors.New("has no owner")),
+	}
+	d := newDecision()
+	d.Adopt = []vm.AdoptTarget{{Kind: cdiv1.SchemeGroupVersion.WithKind("DataVolume"), Name: "vm-root"}}
+	d.RecordMigrations = &vm.MigrationTarget{UID: "uid", ResourceVersion: "7", Volumes: "root=fast"}
+	err := a.applyDecision(t.Context(), &visit{obj: a.obj}, d)
+	var reported *reportedError
+	require.ErrorAs(t, err, &reported, "the visit is retried with backoff")
+	assert.Equal(t, v1alpha1.ReasonMachineRefused, a.obj.Status.Reason)
+	assert.Contains(t, a.obj.Status.Message, "the API server refused the KubeVirt VirtualMachine: ")
+	assert.Contains(t, a.obj.Status.Message, "has no owner; the owner of DataVolume vm-root is not set, which is retried: Internal error occurred: down")
+	assert.Empty(t, a.created)
 }

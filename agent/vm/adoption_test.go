@@ -55,7 +55,7 @@ func TestLostOwnersAreSetAgain(t *testing.T) {
 	}
 }
 
-// TestKubeVirtVMIsAdoptedFirst: a migration is recorded next, and a failed adoption ends the others.
+// TestKubeVirtVMIsAdoptedFirst: a migration is recorded next, and a conflict ends the other adoptions.
 func TestKubeVirtVMIsAdoptedFirst(t *testing.T) {
 	w := newRunningWorld(t, apitest.VirtualMachine("ns", "vm"))
 	w.migrateVolume("root", "fast")

@@ -115,21 +115,33 @@ func (r *Reconciler) applyChildren(ctx context.Context, v *visit, d *vm.Decision
 	return childObject{}, nil
 }
 
-// adoptAll sets the owners that objects lack, up to the first failure that is no refusal.
+// adoptAll sets the owners that objects lack, of each kind up to the first failure that is no refusal: a webhook
+// may fail, or answer late, for one kind alone. It returns the first of these.
 func (r *Reconciler) adoptAll(ctx context.Context, v *visit, d *vm.Decision) (childObject, error) {
+	var first childFailure
+	failed := map[schema.GroupVersionKind]bool{}
 	for _, target := range d.Adopt {
+		if failed[target.Kind] {
+			continue
+		}
+		child := childOwner(target.Kind.Kind, target.Name)
 		version, err := r.adopt(ctx, v.obj, target)
 		switch {
+		case r.isPassingConflict(v.obj, err):
+			return child, err
 		case vm.IsRefused(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			v.refusal = err
 			d.SetAdoptionRefused(v.obj.Generation, time.Now(), target, err)
 		case err != nil:
-			return childOwner(target.Kind.Kind, target.Name), err
+			failed[target.Kind] = true
+			if first.err == nil {
+				first = childFailure{child, err}
+			}
 		case d.RecordMigrations != nil && d.RecordMigrations.UID == target.UID:
 			d.RecordMigrations.ResourceVersion = version // only the owners differ from what was decided on
 		}
 	}
-	return childObject{}, nil
+	return first.child, first.err
 }
 
 // applyDisksAndSecret applies both at once. A failure of one keeps nothing of the other from being

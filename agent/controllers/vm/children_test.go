@@ -212,6 +212,47 @@ func TestFailedAdoptionHoldsUpNoRecord(t *testing.T) {
 	}
 }
 
+// TestFailedAdoptionHoldsUpNoOtherKind: a webhook may fail for one kind alone. It is asked once, as it may answer late.
+func TestFailedAdoptionHoldsUpNoOtherKind(t *testing.T) {
+	unavailable := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for name, tt := range map[string]struct {
+		failing     map[string]error // by kind
+		wantPatches []string
+		wantOwnerOf string // in the title of the failure
+	}{
+		"none":                  {nil, []string{"VirtualMachine vm", "DataVolume vm-root", "DataVolume vm-data", "PersistentVolumeClaim vm-root", "PersistentVolumeClaim vm-data"}, ""},
+		"the machine's":         {map[string]error{"VirtualMachine": unavailable}, []string{"VirtualMachine vm", "DataVolume vm-root", "DataVolume vm-data", "PersistentVolumeClaim vm-root", "PersistentVolumeClaim vm-data"}, "VirtualMachine vm"},
+		"that of DataVolumes":   {map[string]error{"DataVolume": unavailable}, []string{"VirtualMachine vm", "DataVolume vm-root", "PersistentVolumeClaim vm-root", "PersistentVolumeClaim vm-data"}, "DataVolume vm-root"},
+		"several":               {map[string]error{"DataVolume": unavailable, "PersistentVolumeClaim": unavailable}, []string{"VirtualMachine vm", "DataVolume vm-root", "PersistentVolumeClaim vm-root"}, "DataVolume vm-root"},
+		"a stale decision":      {map[string]error{"VirtualMachine": apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachines"}, "vm", nil)}, []string{"VirtualMachine vm"}, "VirtualMachine vm"},
+		"a late stale decision": {map[string]error{"VirtualMachine": unavailable, "DataVolume": apierrors.NewConflict(schema.GroupResource{Resource: "datavolumes"}, "vm", nil)}, []string{"VirtualMachine vm", "DataVolume vm-root"}, "DataVolume vm-root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var patches []string
+			c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+				Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+					kind := o.GetObjectKind().GroupVersionKind().Kind
+					patches = append(patches, kind+" "+o.GetName())
+					return tt.failing[kind]
+				},
+			})
+			dataVolume, claim := cdiv1.SchemeGroupVersion.WithKind("DataVolume"), corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+			d := &vm.Decision{Adopt: []vm.AdoptTarget{
+				{Kind: kubevirt.VirtualMachineGVK, Name: "vm"},
+				{Kind: dataVolume, Name: "vm-root"}, {Kind: dataVolume, Name: "vm-data"}, {Kind: claim, Name: "vm-root"}, {Kind: claim, Name: "vm-data"},
+			}}
+			child, err := (&Reconciler{Client: c, Live: c}).applyChildren(t.Context(), &visit{obj: apitest.VirtualMachine("ns", "vm").Obj()}, d)
+			assert.Equal(t, tt.wantPatches, patches)
+			if tt.wantOwnerOf == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			assert.Equal(t, "the owner of "+tt.wantOwnerOf, child.title)
+		})
+	}
+}
+
 // TestMigrationIsRecordedAfterAdoption: the adoption of the KubeVirt VirtualMachine changes its
 // resourceVersion, which the record has as its precondition.
 func TestMigrationIsRecordedAfterAdoption(t *testing.T) {

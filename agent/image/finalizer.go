@@ -29,7 +29,7 @@ func (d *decider) describeReleased() {
 
 // releasedMessage says what a released image is kept by.
 func (d *decider) releasedMessage() string {
-	return fmt.Sprintf("is being deleted without finalizer %s: the agent neither imports it nor deletes its storage, and no VirtualMachine acquires it; "+
+	return fmt.Sprintf("is being deleted without finalizer %s: the agent deletes its import where that holds a slot, and no other storage, and no VirtualMachine acquires it; "+
 		"it is gone once its other finalizers are removed: %s", v1alpha1.FinalizerImage, v1alpha1.JoinFirst(d.Image.Finalizers, maxNamedFinalizers, len(d.Image.Finalizers)))
 }
 

@@ -56,6 +56,7 @@ func TestReleasedImageSaysWhatKeepsIt(t *testing.T) {
 			assert.Equal(t, v1alpha1.PhaseDeleting, st.Phase)
 			assert.Equal(t, v1alpha1.ReasonDeleted, st.Reason)
 			assert.Contains(t, st.Message, "without finalizer "+v1alpha1.FinalizerImage)
+			assert.Contains(t, st.Message, "the agent deletes its import where that holds a slot, and no other storage", "as the ledger does")
 			assert.Contains(t, st.Message, "example.com/hold")
 			assert.Nil(t, st.QueuePosition)
 			assert.Empty(t, st.Progress)

@@ -172,13 +172,21 @@ func (d *decider) showUnconfirmedPrune(uid types.UID) {
 }
 
 // showReleasedPrune says what the prune of a released image waits for. Once the image is gone, it counts as pruned.
+// One whose window was open at the deletion waits, too; the event of that status has an undo end it.
+//
+// Invariant: a prune that may have deleted the image stays Pending, whatever is requested: an undo is too late.
 func (d *decider) showReleasedPrune(requested *v1alpha1.PlannedPrune) {
+	const message = "is being deleted without the agent's finalizer: waits for others to remove theirs, which the image's message names"
+	pending := d.pendingPrune()
 	switch {
-	case requested == nil || d.hasPruneEnded(requested.UID) || d.pendingPrune() != nil:
+	case pending != nil && pending.Until != nil && !d.Image.DeletionTimestamp.Before(pending.Until):
+	case pending != nil && (d.Plan.Unknown || requested != nil && requested.UID == pending.UID):
+		d.showWaitingPrune(pending.UID, message)
+	case pending != nil || requested == nil || d.hasPruneEnded(requested.UID):
 	case requested.Undo:
 		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, undoneMessage)
 	default:
-		d.showWaitingPrune(requested.UID, "is being deleted without the agent's finalizer: waits for others to remove theirs, which the image's message names")
+		d.showWaitingPrune(requested.UID, message)
 	}
 }
 

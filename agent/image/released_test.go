@@ -91,6 +91,21 @@ func TestPruneOfReleasedImage(t *testing.T) {
 		"its window is open": {func(w *simulation) {
 			w.planPrune("prune", time.Hour)
 			w.reconcile()
+		}, v1alpha1.PruneWaiting, released},
+		"its window is open, and it is undone": {func(w *simulation) {
+			p := w.planPrune("prune", time.Hour)
+			w.reconcile()
+			p.Undo = true
+		}, v1alpha1.PruneUndone, "undone"},
+		"its window is open, and the plan is unknown": {func(w *simulation) {
+			w.planPrune("prune", time.Hour)
+			w.reconcile()
+			w.plan = image.PlannedState{Keep: true, Unknown: true}
+		}, v1alpha1.PruneWaiting, released},
+		"it may have deleted the image, and is undone": {func(w *simulation) {
+			p := w.planPrune("prune", 0)
+			w.reconcile()
+			p.Undo = true
 		}, v1alpha1.PrunePending, "is deleted after"},
 		"it has ended": {func(w *simulation) {
 			w.setHolders("ns/vm")
@@ -110,6 +125,7 @@ func TestPruneOfReleasedImage(t *testing.T) {
 			w := newServingSimulation(t)
 			tt.prepare(w)
 			w.releaseImage()
+			w.reconcile()
 			w.reconcile()
 			p := w.status().Prune
 			if tt.wantState == "" {

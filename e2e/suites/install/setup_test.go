@@ -239,9 +239,15 @@ func (s *testHub) deleteCRDs(t *testing.T) {
 	for i := range crds.Items {
 		require.NoError(t, s.edgePlane.Delete(ctx, &crds.Items[i]))
 	}
-	require.Eventually(t, func() bool {
+	deleted := assert.Eventually(t, func() bool {
 		return s.edgePlane.List(ctx, crds) == nil && len(crds.Items) == 0
 	}, testenv.Patience, tick, "CRDs remain")
+	if !deleted {
+		for i := range crds.Items {
+			t.Logf("%s, deleted at %s, with finalizers %v: %v", crds.Items[i].Name, crds.Items[i].DeletionTimestamp, crds.Items[i].Finalizers, crds.Items[i].Status.Conditions)
+		}
+		t.FailNow()
+	}
 }
 
 // runHelm runs the helm CLI on edge.

@@ -28,10 +28,17 @@ import (
 
 // answerCreations has each creation of a DataVolume end with *answer, unless that is nil.
 func (m *fleetMember) answerCreations(answer *error) {
+	m.interceptCreations(func(*cdiv1.DataVolume) error { return *answer })
+}
+
+// interceptCreations has each creation of a DataVolume end with what answer returns of it, unless that is nil.
+func (m *fleetMember) interceptCreations(answer func(*cdiv1.DataVolume) error) {
 	m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if _, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume && *answer != nil {
-				return *answer
+			if dv, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume {
+				if err := answer(dv); err != nil {
+					return err
+				}
 			}
 			return c.Create(ctx, obj, opts...)
 		},

@@ -23,13 +23,11 @@ import (
 
 // failCreationsOf has each creation of the DataVolume of *img fail, unless that is empty.
 func (m *fleetMember) failCreationsOf(img *string) {
-	m.Client = interceptor.NewClient(m.Client.(client.WithWatch), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if dv, isDataVolume := obj.(*cdiv1.DataVolume); isDataVolume && dv.Annotations[v1alpha1.AnnotationImageName] == *img {
-				return errors.New("failed calling a webhook")
-			}
-			return c.Create(ctx, obj, opts...)
-		},
+	m.interceptCreations(func(dv *cdiv1.DataVolume) error {
+		if dv.Annotations[v1alpha1.AnnotationImageName] == *img {
+			return errors.New("failed calling a webhook")
+		}
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +14,8 @@ import (
 // later one of the same cluster, and differs from the one before only in its time.
 func IsHeartbeat(before, after *v1alpha1.ClusterReport) bool {
 	if before == nil || after == nil || before.Root == nil || after.Root == nil ||
-		before.ClusterUID != after.ClusterUID || before.Sequence >= after.Sequence {
+		before.ClusterUID != after.ClusterUID || before.Sequence >= after.Sequence ||
+		!slices.Equal(before.Root.Pages, after.Root.Pages) { // most changes are of a page
 		return false
 	}
 	a, b := *before.Root, *after.Root

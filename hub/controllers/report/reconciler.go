@@ -54,7 +54,7 @@ type Reconciler struct {
 	mu      sync.Mutex
 	reports map[string]*readReport
 	pages   *pageCache
-	written writtenReports
+	written *writtenReports
 	// filled is closed when the stored reports have been listed; nil if they are not.
 	filled chan struct{}
 }
@@ -359,7 +359,7 @@ func boundedRead(read readFunc) readFunc {
 // readStoredIn reads what is stored: what this process wrote itself is known.
 func (r *Reconciler) readStoredIn(stored map[string]*metav1.PartialObjectMetadata) readFunc {
 	return func(ctx context.Context, member, name string) (*v1alpha1.ClusterReport, error) {
-		if written := r.written.takeStored(stored[name]); written != nil {
+		if written := r.written.takeStored(ctx, stored[name]); written != nil {
 			return written, nil
 		}
 		return r.readLive(ctx, member, name)

@@ -2,42 +2,106 @@ package report
 
 import (
 	"context"
+	"sync"
+	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// maxWrittenReports bounds what is held of ClusterReports between their write and the reconcile
-// that its event leads to. Each is at most MaxReportObjectBytes large.
-const maxWrittenReports = 64
+const (
+	// maxWrittenReports and maxWrittenBytes bound what is held of ClusterReports between their write and
+	// the reconcile that its event leads to. A busy hub writes some hundred within a second.
+	maxWrittenReports = 1024
+	maxWrittenBytes   = 16 << 20
+	// maxAnswerWait bounds the wait for the answer to a write whose event has come.
+	maxAnswerWait = time.Second
+)
 
 // writtenReports has the ClusterReports that this process has written, until they are read. An
 // API server with older definitions may have stored fewer fields.
 type writtenReports struct {
-	lru *lru.Cache[types.NamespacedName, *v1alpha1.ClusterReport]
+	mu    sync.Mutex
+	lru   *simplelru.LRU[types.NamespacedName, writtenReport]
+	bytes int64
+	// inFlight has a channel for each write that has not been answered. It is closed when it is.
+	inFlight map[types.NamespacedName]chan struct{}
 }
 
-func newWrittenReports() writtenReports {
-	cache, err := lru.New[types.NamespacedName, *v1alpha1.ClusterReport](maxWrittenReports)
-	if err != nil {
-		panic(err) // the size is not positive
+type writtenReport struct {
+	*v1alpha1.ClusterReport
+	bytes int64
+}
+
+func newWrittenReports() *writtenReports {
+	w := &writtenReports{inFlight: map[types.NamespacedName]chan struct{}{}}
+	w.lru, _ = simplelru.NewLRU(maxWrittenReports, func(_ types.NamespacedName, written writtenReport) { w.bytes -= written.bytes })
+	return w
+}
+
+// beginWrite records that a write is in flight until its end is called, with what was written; nil if
+// the write failed.
+func (w *writtenReports) beginWrite(key types.NamespacedName) (end func(written *v1alpha1.ClusterReport)) {
+	answered := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inFlight[key] = answered
+	return func(written *v1alpha1.ClusterReport) {
+		kept := writtenReport{written, 0}
+		if written != nil {
+			kept.bytes = mailbox.DecodedBytes(written)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.inFlight[key] == answered {
+			delete(w.inFlight, key)
+		}
+		close(answered)
+		w.lru.Remove(key)
+		if written == nil {
+			return
+		}
+		w.bytes += kept.bytes
+		w.lru.Add(key, kept)
+		for w.bytes > maxWrittenBytes {
+			w.lru.RemoveOldest()
+		}
 	}
-	return writtenReports{cache}
 }
 
-// takeStored returns what was written if it is what is stored; nil if it is not.
-func (w writtenReports) takeStored(stored *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+// takeStored returns what was written if it is what is stored; nil if it is not. An event often comes
+// before the answer to the write, which is waited for.
+func (w *writtenReports) takeStored(ctx context.Context, stored *metav1.PartialObjectMetadata) *v1alpha1.ClusterReport {
+	written, answered := w.takeAnswered(stored)
+	if written != nil || answered == nil {
+		return written
+	}
+	select {
+	case <-answered:
+	case <-time.After(maxAnswerWait):
+	case <-ctx.Done():
+	}
+	written, _ = w.takeAnswered(stored)
+	return written
+}
+
+// takeAnswered returns what was written if it is what is stored, or else the channel of a write in
+// flight.
+func (w *writtenReports) takeAnswered(stored *metav1.PartialObjectMetadata) (*v1alpha1.ClusterReport, <-chan struct{}) {
 	key := client.ObjectKeyFromObject(stored)
-	written, _ := w.lru.Get(key)
-	if written == nil || written.UID != stored.UID || written.ResourceVersion != stored.ResourceVersion {
-		return nil // it may be of a later event
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	written, _ := w.lru.Peek(key)
+	if written.ClusterReport == nil || written.UID != stored.UID || written.ResourceVersion != stored.ResourceVersion {
+		return nil, w.inFlight[key] // what was written may be of a later event
 	}
 	w.lru.Remove(key)
-	return written
+	return written.ClusterReport, nil
 }
 
 // RememberWrites returns a client whose writes of ClusterReports need not be read again by the
@@ -53,25 +117,28 @@ type rememberingClient struct {
 
 // Create implements client.Writer.
 func (c rememberingClient) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
-	err := c.Client.Create(ctx, o, options...)
-	c.remember(o, err)
-	return err
+	return c.remember(o, func() error { return c.Client.Create(ctx, o, options...) })
 }
 
 // Update implements client.Writer.
 func (c rememberingClient) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
-	err := c.Client.Update(ctx, o, options...)
-	c.remember(o, err)
-	return err
+	return c.remember(o, func() error { return c.Client.Update(ctx, o, options...) })
 }
 
-func (c rememberingClient) remember(o client.Object, err error) {
+func (c rememberingClient) remember(o client.Object, write func() error) error {
 	report, isReport := o.(*v1alpha1.ClusterReport)
-	if err != nil || !isReport || !c.reports.isReading() {
-		return
+	if !isReport || !c.reports.isReading() {
+		return write()
+	}
+	end := c.reports.written.beginWrite(client.ObjectKeyFromObject(report))
+	err := write()
+	if err != nil {
+		end(nil)
+		return err
 	}
 	report.ManagedFields = nil
-	c.reports.written.lru.Add(client.ObjectKeyFromObject(report), report)
+	end(report)
+	return nil
 }
 
 // isReading reports whether this replica is elected and has read what was stored before.

@@ -3,7 +3,9 @@ package report
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,4 +69,80 @@ func TestOwnWriteIsNotReadAgain(t *testing.T) {
 			assert.Equal(t, tt.wantReads, r.reads[v1alpha1.MailboxName], "nothing has changed")
 		})
 	}
+}
+
+// lateClient answers a write some time after it was stored.
+type lateClient struct {
+	client.Client
+	stored, answer chan struct{}
+}
+
+func (c lateClient) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
+	err := c.Client.Update(ctx, o, options...)
+	close(c.stored)
+	<-c.answer
+	return err
+}
+
+// TestEventBeforeAnswer: the event of a write that comes before its answer waits for it.
+func TestEventBeforeAnswer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answered  bool
+		wantReads int
+	}{
+		"the answer comes":    {true, 0},
+		"it does not in time": {false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newTestReports(t)
+				r.filled = make(chan struct{})
+				close(r.filled)
+				late := lateClient{r.memoryClient, make(chan struct{}), make(chan struct{})}
+				written, wrote := r.writtenReport(), make(chan error)
+				go func() { wrote <- r.RememberWrites(late).Update(t.Context(), written) }()
+				<-late.stored
+				read := make(chan struct{})
+				go func() {
+					defer close(read)
+					r.reconcile()
+				}()
+				if tt.answered {
+					synctest.Wait() // the reconcile waits
+					close(late.answer)
+					<-read
+				} else {
+					<-read
+					close(late.answer)
+				}
+				require.NoError(t, <-wrote)
+				assert.Equal(t, tt.wantReads, r.reads[v1alpha1.MailboxName])
+				assert.Equal(t, r.sequence, r.Store.Root(testMember).Sequence)
+			})
+		})
+	}
+}
+
+// TestWrittenReportsAreBounded: as many small reports are held as a busy hub writes, and of large
+// ones no more than their bound.
+func TestWrittenReportsAreBounded(t *testing.T) {
+	w := newWrittenReports()
+	hold := func(n, bytes int) (held int) {
+		stored := make([]*metav1.PartialObjectMetadata, n)
+		for i := range stored {
+			meta := metav1.ObjectMeta{Namespace: "ot-member-a", Name: strconv.Itoa(i), ResourceVersion: "1"}
+			stored[i] = &metav1.PartialObjectMetadata{ObjectMeta: meta}
+			w.beginWrite(client.ObjectKeyFromObject(stored[i]))(&v1alpha1.ClusterReport{ObjectMeta: meta, Root: &v1alpha1.ReportRoot{BootID: strings.Repeat("x", bytes)}})
+		}
+		for _, s := range stored {
+			if w.takeStored(t.Context(), s) != nil {
+				held++
+			}
+		}
+		assert.Zero(t, w.bytes)
+		assert.Empty(t, w.inFlight)
+		return held
+	}
+	assert.Equal(t, maxWrittenReports, hold(maxWrittenReports+8, 0))
+	assert.Equal(t, maxWrittenBytes/v1alpha1.MaxReportObjectBytes-1, hold(64, v1alpha1.MaxReportObjectBytes))
 }

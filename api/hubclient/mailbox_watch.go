@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -286,18 +287,83 @@ func readEvents(from io.Reader, newObject func(watch.EventType) any, do func(wat
 		if n == 0 && err != nil {
 			return err
 		}
-		first := bytes.NewReader(idle[:n])
-		decoder := json.NewDecoder(io.MultiReader(first, from))
-		for more := n > 0; more; {
-			event, err := decodeEvent(decoder, newObject)
-			if err != nil {
+		if first := bytes.TrimLeft(idle[:n], jsonSpace); len(first) > 0 {
+			if err := readPendingEvents(first, from, newObject, do); err != nil {
 				return err
 			}
-			if err := do(event); err != nil {
-				return err
-			}
-			rest, err := io.ReadAll(decoder.Buffered())
-			more = err != nil || first.Len() > 0 || len(bytes.TrimSpace(rest)) > 0
+		}
+	}
+}
+
+// jsonSpace is what may be between events.
+const jsonSpace = " \t\r\n"
+
+// readPendingEvents calls do for the event that begins with first, and for those that were read with it.
+func readPendingEvents(first []byte, from io.Reader, newObject func(watch.EventType) any, do func(watchEvent) error) error {
+	d := eventDecoders.Get().(*eventDecoder)
+	d.first.Reset(first)
+	d.from = from
+	for largest := int64(0); ; {
+		began := d.InputOffset()
+		event, err := decodeEvent(d.Decoder, newObject)
+		if err != nil {
+			return err
+		}
+		if err := do(event); err != nil {
+			return err
+		}
+		largest = max(largest, d.InputOffset()-began)
+		if d.hasMore() {
+			continue
+		}
+		if largest <= maxKeptEventBytes {
+			d.first.Reset(nil)
+			d.from = nil
+			eventDecoders.Put(d)
+		}
+		return nil
+	}
+}
+
+// eventDecoder decodes what one stream delivers, then what another one does. Only while an event is
+// read does a stream have one, with a buffer as large as its events.
+type eventDecoder struct {
+	*json.Decoder
+	first bytes.Reader
+	from  io.Reader
+	ahead [16]byte
+}
+
+// maxKeptEventBytes is the largest event after which an eventDecoder is used again.
+const maxKeptEventBytes = 64 << 10
+
+// Invariant: those in the pool have read whole events, and nothing but space after them.
+var eventDecoders = sync.Pool{New: func() any {
+	d := &eventDecoder{}
+	d.Decoder = json.NewDecoder(d)
+	return d
+}}
+
+// Read implements io.Reader for the Decoder.
+func (d *eventDecoder) Read(into []byte) (int, error) {
+	if d.first.Len() > 0 {
+		return d.first.Read(into)
+	}
+	return d.from.Read(into)
+}
+
+// hasMore reports whether more than space was read after the event.
+func (d *eventDecoder) hasMore() bool {
+	if d.first.Len() > 0 {
+		return true
+	}
+	for read := d.Buffered(); ; {
+		n, err := read.Read(d.ahead[:])
+		if len(bytes.TrimLeft(d.ahead[:n], jsonSpace)) > 0 {
+			return true
+		}
+		if err != nil {
+			return false
 		}
 	}
 }

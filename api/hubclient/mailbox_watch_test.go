@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
@@ -47,6 +48,38 @@ func TestReadEventsFindsEach(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		require.Equal(t, len(texts), got)
 	})
+}
+
+// Streams whose events are read at the same time, or after others that failed, get their own only.
+func TestStreamsShareNoEvents(t *testing.T) {
+	var streams errgroup.Group
+	for n := range 16 {
+		streams.Go(func() error {
+			for round := range 200 {
+				want := strings.Repeat(string(rune('a'+n)), 1+(n*round)%(3*idleBufferBytes))
+				text, got := fmt.Sprintf(`{"type":"ADDED","object":%q}`+"\n", want), 0
+				broken := round%3 == 0 // what follows the first event is none, and was read with it
+				if broken {
+					text += `{"type":"ADDED","object":"left`
+				} else {
+					text += text
+				}
+				err := readEvents(strings.NewReader(text), newText, func(event watchEvent) error {
+					got++
+					if have := *event.Object.(*string); have != want {
+						return fmt.Errorf("stream %d has an event of another: %q", n, have)
+					}
+					return nil
+				})
+				switch {
+				case broken && (got != 1 || !errors.Is(err, io.ErrUnexpectedEOF)), !broken && (got != 2 || !errors.Is(err, io.EOF)):
+					return fmt.Errorf("stream %d has %d events, then %w", n, got, err)
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, streams.Wait())
 }
 
 func printable(r rune) rune {

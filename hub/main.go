@@ -32,13 +32,10 @@ var version = "dev"
 
 func userAgent() string { return programName + "/" + version }
 
-// gcPercent is GOGC unless the environment sets it. Most of a hub's heap lives as long as its
-// connections to members, and Go's default would hold as much again.
-const gcPercent = 50
-
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(restingGCPercent)
+		go paceCollections()
 	}
 	var o options
 	o.bindFlags(flag.CommandLine)

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+const mebibyte = 1 << 20
+
+func TestChooseGCPercent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		live, perSecond uint64
+		want            int
+	}{
+		"before the first collection":               {0, 100 * mebibyte, 50},
+		"at rest":                                   {45 * mebibyte, mebibyte, 50},
+		"busy, half of the heap lasts 5 s":          {40 * mebibyte, 4 * mebibyte, 50},
+		"busy":                                      {40 * mebibyte, 5 * mebibyte, 100},
+		"a small heap, very busy":                   {10 * mebibyte, 100 * mebibyte, 1600},
+		"very busy, up to the bound":                {60 * mebibyte, 100 * mebibyte, 200},
+		"a large heap is never left to grow so far": {100 * mebibyte, 100 * mebibyte, 50},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, chooseGCPercent(tt.live, tt.perSecond)) })
+	}
+}
+
+// However busy a hub is, its heap stays below the bound, or is collected as at rest.
+func TestBusyHeapIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		live, perSecond := rapid.Uint64Max(4<<30).Draw(t, "live"), rapid.Uint64Max(64<<30).Draw(t, "per second")
+		percent := chooseGCPercent(live, perSecond)
+		assert.GreaterOrEqual(t, percent, restingGCPercent)
+		if percent > restingGCPercent {
+			assert.LessOrEqual(t, live+live*uint64(percent)/100, uint64(busyHeapBytes))
+			assert.LessOrEqual(t, chooseGCPercent(live, perSecond/2), percent)
+		}
+	})
+}

@@ -6,8 +6,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
-	"runtime/debug"
 	_ "time/tzdata" // schedules name time zones, and the image has none
 
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificate authorities
@@ -33,10 +31,6 @@ var version = "dev"
 func userAgent() string { return programName + "/" + version }
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(restingGCPercent)
-		go paceCollections()
-	}
 	var o options
 	o.bindFlags(flag.CommandLine)
 	startup.RunProgram(programName, func() error { return runHub(o) })

@@ -11,7 +11,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/health"
 )
 
-// RunProgram parses the flags, sets memory limit and logger, and calls run. With --check-url or
+// RunProgram parses the flags, sets memory limit, garbage collection and logger, and calls run. With --check-url or
 // --head-url it requests that URL instead. It ends the process with 1 on an error.
 func RunProgram(name string, run func() error) {
 	checkURL := flag.String("check-url", "", "Request this URL with the token of the Pod's ServiceAccount, and exit with 0 if it is served. For the chart's test.")
@@ -20,6 +20,7 @@ func RunProgram(name string, run func() error) {
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	limitMemory(memoryLimitFiles)
+	startPacingCollections()
 	setLogger(zap.New(zap.UseFlagOptions(&logging)))
 	if *checkURL != "" {
 		run = func() error { return health.CheckURL(context.Background(), *checkURL, health.ServiceAccountTokenFile) }

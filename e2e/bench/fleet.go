@@ -33,7 +33,7 @@ const (
 
 // measureFleet measures a hub with fake members.
 func measureFleet(ctx context.Context) (figures []figureRow, notes []string, err error) {
-	s, err := startSingleHub(ctx, hubSetupOptions{collectsAsAtRest: true})
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -171,7 +171,7 @@ func (s *hubSetup) countHubWrites(ctx context.Context, members []*fakemember.Mem
 
 // measureAgentToHub measures how long a change of a real agent's image takes to reach the hub.
 func measureAgentToHub(ctx context.Context) (_ []figureRow, _ []string, err error) {
-	s, err := startSingleHub(ctx, hubSetupOptions{})
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

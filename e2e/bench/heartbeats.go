@@ -25,7 +25,7 @@ const (
 // measureHeartbeats measures what one replica of the hub spends while members only send
 // heartbeats, and on each change beyond that.
 func measureHeartbeats(ctx context.Context) (figures []figureRow, notes []string, err error) {
-	s, err := startSingleHub(ctx, hubSetupOptions{})
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,8 +50,6 @@ type hubSetup struct {
 	audit        *auditLog
 	lightMembers []*fakemember.Members
 	heartbeat    time.Duration
-	// env of the replicas.
-	env []string
 	// restarts is how often a replica that had ended was started again, as a kubelet does; negative
 	// where one that ends fails the benchmark.
 	restarts int
@@ -65,9 +63,6 @@ type hubSetupOptions struct {
 	apiServerHeapMiB, etcdBytes int64
 	// heartbeat of the members; by default that of agents.
 	heartbeat time.Duration
-	// collectsAsAtRest: a replica's heap does not grow further while it is busy. It would give that
-	// back some minutes later, which a measured memory does not wait for.
-	collectsAsAtRest bool
 }
 
 // replica is a running replica of a hub.
@@ -87,9 +82,6 @@ type running interface {
 // startHubPlanes starts the API servers without a hub.
 func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err error) {
 	s := &hubSetup{restarts: -1, heartbeat: cmp.Or(o.heartbeat, fakemember.HeartbeatInterval)}
-	if o.collectsAsAtRest {
-		s.env = []string{"GOGC=50"}
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -123,8 +115,8 @@ func startHubPlanes(ctx context.Context, o hubSetupOptions) (_ *hubSetup, err er
 }
 
 // startSingleHub starts the API servers and a hub with one replica.
-func startSingleHub(ctx context.Context, o hubSetupOptions) (*hubSetup, error) {
-	s, err := startHubPlanes(ctx, o)
+func startSingleHub(ctx context.Context) (*hubSetup, error) {
+	s, err := startHubPlanes(ctx, hubSetupOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +172,6 @@ func (s *hubSetup) startReplica(ctx context.Context, r *replica) error {
 	started, err := program.StartHub(ctx, s.plane, program.Options{
 		Log:  s.logPath(r.name),
 		Args: []string{"--replica-name=" + r.name, "--pprof-bind-address=" + r.pprof},
-		Env:  s.env,
 	})
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ const (
 
 // measureMemberMemory measures what one idle member costs a hub with one replica.
 func measureMemberMemory(ctx context.Context) (figures []figureRow, notes []string, err error) {
-	s, err := startSingleHub(ctx, hubSetupOptions{collectsAsAtRest: true})
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,14 +29,14 @@ func measureMemberMemory(ctx context.Context) (figures []figureRow, notes []stri
 	if _, err := s.joinMembers(ctx, "base", baseMembers); err != nil {
 		return nil, nil, err
 	}
-	before, goroutinesBefore, err := s.readSettledMemory(ctx)
+	before, goroutinesBefore, err := s.readOnlyReplica(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, err := s.joinMembers(ctx, "idle", measuredMembers); err != nil {
 		return nil, nil, err
 	}
-	after, goroutinesAfter, err := s.readSettledMemory(ctx)
+	after, goroutinesAfter, err := s.readOnlyReplica(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,16 +47,13 @@ func measureMemberMemory(ctx context.Context) (figures []figureRow, notes []stri
 	return []figureRow{
 		figureAtMost("hub memory per idle member: resident", each.resident, maxResidentPerMember, fmt.Sprintf("%.0f KiB", each.resident/1024)).withGoal("350 KiB"),
 		figureInfo("the same: heap, goroutines", fmt.Sprintf("%.0f KiB, %.1f", each.heap/1024, (goroutinesAfter-goroutinesBefore)/measuredMembers)),
-	}, []string{fmt.Sprintf("member-memory: from %d to %d members of one replica, each after a collection; GOGC is 50, as a hub at rest has it, and GOMEMLIMIT is not set.", baseMembers, baseMembers+measuredMembers)}, nil
+	}, []string{fmt.Sprintf("member-memory: from %d to %d members of one replica, each at rest and after a collection; neither GOGC nor GOMEMLIMIT is set.", baseMembers, baseMembers+measuredMembers)}, nil
 }
 
-// readSettledMemory reads the memory and the goroutines of the only replica. Twice: a first
-// collection frees what the second one returns.
-func (s *hubSetup) readSettledMemory(ctx context.Context) (m memoryUse, goroutines float64, err error) {
-	for range 2 {
-		if m, err = readMemory(ctx, s.replicas[0], s.replicas[0].pprof); err != nil {
-			return m, 0, err
-		}
+// readOnlyReplica reads the memory and the goroutines of the only replica.
+func (s *hubSetup) readOnlyReplica(ctx context.Context) (m memoryUse, goroutines float64, err error) {
+	if m, err = readMemory(ctx, s.replicas[0], s.replicas[0].pprof); err != nil {
+		return m, 0, err
 	}
 	goroutines, err = readMetric(ctx, s.replicas[0], "go_goroutines")
 	return m, goroutines, err

@@ -55,7 +55,7 @@ func (p versionCost) countStatusWrites() int {
 // same with as many members, on the same API server. The second one measures writes: its
 // imports take a tenth of the time.
 func (p preloadRun) measureVersions(ctx context.Context) (bare time.Duration, versions []versionCost, err error) {
-	s, err := startSingleHub(ctx, hubSetupOptions{})
+	s, err := startSingleHub(ctx)
 	if err != nil {
 		return 0, nil, err
 	}

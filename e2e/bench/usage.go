@@ -88,13 +88,29 @@ func (m memoryUse) perThingSince(before memoryUse, things int) memoryUse {
 	return memoryUse{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
 }
 
-// readMemory reads the memory of a program after a garbage collection.
-func readMemory(ctx context.Context, p metricsServer, pprof string) (memoryUse, error) {
-	if _, err := readProfile(ctx, pprof, "heap?gc=1"); err != nil {
-		return memoryUse{}, fmt.Errorf("having it collect its garbage: %w", err)
+// memorySettles is longer than a program that was busy takes to have garbage collected as at rest.
+const memorySettles = 5 * time.Second
+
+// readMemory reads the memory of a program at rest: after a garbage collection, and once it gives nothing
+// more back.
+func readMemory(ctx context.Context, p metricsServer, pprof string) (m memoryUse, err error) {
+	for {
+		before := m.resident
+		if m, err = readCollectedMemory(ctx, p, pprof); err != nil || before > 0 && m.resident > 0.99*before {
+			return m, err
+		}
+		select {
+		case <-ctx.Done():
+			return m, ctx.Err()
+		case <-time.After(memorySettles):
+		}
 	}
-	var m memoryUse
-	var err error
+}
+
+func readCollectedMemory(ctx context.Context, p metricsServer, pprof string) (m memoryUse, err error) {
+	if _, err := readProfile(ctx, pprof, "heap?gc=1"); err != nil {
+		return m, fmt.Errorf("having it collect its garbage: %w", err)
+	}
 	if m.heap, err = readMetric(ctx, p, "go_memstats_heap_alloc_bytes"); err != nil {
 		return m, err
 	}

@@ -1,4 +1,4 @@
-package main
+package startup
 
 import (
 	"testing"
@@ -22,19 +22,20 @@ func TestChooseGCPercent(t *testing.T) {
 		"very busy, up to the bound":                {60 * mebibyte, 100 * mebibyte, 200},
 		"a large heap is never left to grow so far": {100 * mebibyte, 100 * mebibyte, 50},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, chooseGCPercent(tt.live, tt.perSecond)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, chooseGCPercent(tt.live, tt.perSecond, maxBusyHeap)) })
 	}
 }
 
-// However busy a hub is, its heap stays below the bound, or is collected as at rest.
+// However busy a program is, its heap stays below the bound, or is collected as at rest.
 func TestBusyHeapIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		live, perSecond := rapid.Uint64Max(4<<30).Draw(t, "live"), rapid.Uint64Max(64<<30).Draw(t, "per second")
-		percent := chooseGCPercent(live, perSecond)
+		busyHeap := rapid.Uint64Max(maxBusyHeap).Draw(t, "busy heap")
+		percent := chooseGCPercent(live, perSecond, busyHeap)
 		assert.GreaterOrEqual(t, percent, restingGCPercent)
 		if percent > restingGCPercent {
-			assert.LessOrEqual(t, live+live*uint64(percent)/100, uint64(busyHeapBytes))
-			assert.LessOrEqual(t, chooseGCPercent(live, perSecond/2), percent)
+			assert.LessOrEqual(t, live+live*uint64(percent)/100, busyHeap)
+			assert.LessOrEqual(t, chooseGCPercent(live, perSecond/2, busyHeap), percent)
 		}
 	})
 }

@@ -222,11 +222,11 @@ func (e *environment) gatherImageEvents(ctx context.Context, name string) (event
 		if member == nil {
 			return sources, nil, nil
 		}
-		source, unread, err := readMemberImageEvents(ctx, member, fleetImage, name)
+		inMember, unread, err := readMemberImageEvents(ctx, member, fleetImage, name)
 		if err != nil && len(sources) > 0 {
 			return sources, []string{member.Context + ": " + err.Error()}, nil
 		}
-		return append(sources, source), unread, err
+		return append(sources, inMember...), unread, err
 	}, nil
 }
 
@@ -245,13 +245,12 @@ func (e *environment) findFleetImage(ctx context.Context, name string) (*v1alpha
 }
 
 // readMemberImageEvents reads the events of images in a member, and of what is made for them. unread are the
-// namespaces that could not be read, with their errors; where that is each of them, it fails.
-func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (source events.Source, unread []string, err error) {
+// namespaces that could not be read, with their errors, and have no source; where that is each of them, it fails.
+func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1alpha1.FleetDiskImage, name string) (sources []events.Source, unread []string, err error) {
 	images := []client.ObjectKey{{Namespace: member.Namespace, Name: name}}
 	if of != nil {
 		images = imagesOf(of)
 	}
-	source.Side = member.Context
 	var namespaces []string
 	names := map[string][]string{} // by namespace
 	for _, key := range images {
@@ -265,13 +264,14 @@ func readMemberImageEvents(ctx context.Context, member *connect.Cluster, of *v1a
 		if failed != nil {
 			err = failed
 			unread = append(unread, fmt.Sprintf("%s, namespace %s: %s", member.Context, namespace, failed))
+			continue
 		}
-		source.Events = append(source.Events, read.Events...)
+		sources = append(sources, read)
 	}
 	if len(unread) < len(namespaces) {
 		err = nil
 	}
-	return source, unread, err
+	return sources, unread, err
 }
 
 // readImageEventsIn reads the events of images in one namespace of a member.
@@ -373,7 +373,7 @@ func readEvents(ctx context.Context, c *connect.Cluster, namespace string, subje
 	if err := c.List(ctx, &list, options...); err != nil {
 		return events.Source{}, err
 	}
-	source := events.Source{Side: c.Context, Events: list.Items}
+	source := events.Source{Side: c.Context, Namespace: namespace, Events: list.Items}
 	if subjects != nil {
 		source.Events = events.About(list.Items, subjects)
 	}

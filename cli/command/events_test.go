@@ -112,15 +112,18 @@ func TestEventsOfANamespaceThatMayNotBeRead(t *testing.T) {
 				return c.Get(ctx, key, o, options...)
 			}}
 			member := &connect.Cluster{Context: "frankfurt", Client: fake.NewClientBuilder().WithScheme(connect.Scheme).WithObjects(objects...).WithInterceptorFuncs(refuse).Build()}
-			source, unread, err := readMemberImageEvents(t.Context(), member, of, "ubuntu")
+			sources, unread, err := readMemberImageEvents(t.Context(), member, of, "ubuntu")
 			if test.wantError == "" {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, test.wantError)
 			}
 			var read []string
-			for _, event := range source.Events {
-				read = append(read, event.Namespace)
+			for _, source := range sources {
+				assert.NotContains(t, test.forbidden, source.Namespace, "a stream forgets what a source no longer has")
+				for _, event := range source.Events {
+					read = append(read, event.Namespace)
+				}
 			}
 			assert.Equal(t, test.wantEvents, read)
 			require.Len(t, unread, len(test.wantUnread))

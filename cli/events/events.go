@@ -19,12 +19,16 @@ import (
 // maxNoteBytes bounds what is kept of an event's text.
 const maxNoteBytes = 1024
 
-// Source is what one API server has recorded.
+// Source is what one API server has recorded in one namespace.
 type Source struct {
 	// Side is the hub's or member's context.
-	Side   string
-	Events []corev1.Event
+	Side      string
+	Namespace string
+	Events    []corev1.Event
 }
+
+// sourceKey names a Source: one namespace of a side may be read while another one is not.
+type sourceKey struct{ side, namespace string }
 
 // Subject is an object of which events are wanted.
 type Subject struct{ Kind, Namespace, Name string }
@@ -50,9 +54,9 @@ type Events struct {
 	Unread []string `json:"unread,omitempty"`
 
 	now time.Time
-	// all has those too that are left out for --limit; sides are those that were read.
-	all   []Event
-	sides map[string]bool
+	// all has those too that are left out for --limit; sources are those that were read.
+	all     []Event
+	sources map[sourceKey]bool
 }
 
 // Event is one, with its repetitions.
@@ -67,16 +71,18 @@ type Event struct {
 	Reason  string `json:"reason"`
 	Note    string `json:"note"`
 
-	key string
+	key    string
+	source sourceKey
 }
 
 // New merges events by time and keeps the newest.
 func New(now time.Time, of string, limit int, unread []string, sources ...Source) *Events {
-	v := &Events{Envelope: render.NewEnvelope("Events"), Of: of, Events: []Event{}, Unread: unread, now: now, sides: map[string]bool{}}
+	v := &Events{Envelope: render.NewEnvelope("Events"), Of: of, Events: []Event{}, Unread: unread, now: now, sources: map[sourceKey]bool{}}
 	for _, source := range sources {
-		v.sides[source.Side] = true
+		key := sourceKey{source.Side, source.Namespace}
+		v.sources[key] = true
 		for i := range source.Events {
-			v.Events = append(v.Events, newEvent(source.Side, &source.Events[i]))
+			v.Events = append(v.Events, newEvent(key, &source.Events[i]))
 		}
 	}
 	slices.SortStableFunc(v.Events, func(a, b Event) int {
@@ -91,7 +97,7 @@ func New(now time.Time, of string, limit int, unread []string, sources ...Source
 }
 
 // newEvent reads an event of either API: one counts by itself, the other in a series.
-func newEvent(side string, e *corev1.Event) Event {
+func newEvent(source sourceKey, e *corev1.Event) Event {
 	at, count := e.CreationTimestamp, max(1, e.Count)
 	for _, t := range []metav1.Time{{Time: e.EventTime.Time}, e.FirstTimestamp, e.LastTimestamp} {
 		if t.After(at.Time) {
@@ -109,9 +115,9 @@ func newEvent(side string, e *corev1.Event) Event {
 		object += e.InvolvedObject.Namespace + "/"
 	}
 	return Event{
-		Time: at, Count: count, Side: side, Warning: e.Type == corev1.EventTypeWarning,
+		Time: at, Count: count, Side: source.side, Warning: e.Type == corev1.EventTypeWarning,
 		Object: v1alpha1.SanitizeText(object+e.InvolvedObject.Name, 512), Reason: v1alpha1.SanitizeText(e.Reason, 128), Note: v1alpha1.SanitizeText(e.Message, maxNoteBytes),
-		key: side + "/" + string(e.UID),
+		key: source.side + "/" + string(e.UID), source: source,
 	}
 }
 
@@ -170,31 +176,31 @@ func (e Event) Line(now time.Time) render.Line {
 // It forgets what the API servers have forgotten.
 type Stream struct {
 	known map[string]Event
-	// read are the sides that were read once: --limit is about what they had then.
-	read map[string]bool
+	// read are the sources that were read once: --limit is about what they had then.
+	read map[sourceKey]bool
 }
 
-// Next returns those events that were not there yet. Invariant: a side that could not be read has
+// Next returns those events that were not there yet. Invariant: a source that could not be read has
 // forgotten nothing, what --limit has left out at first is not news later, and nothing that comes later is
 // left out.
 func (s *Stream) Next(v *Events) (news []Event) {
 	known := map[string]Event{}
 	for key, e := range s.known {
-		if !v.sides[e.Side] {
+		if !v.sources[e.source] {
 			known[key] = e
 		}
 	}
 	for i, e := range v.all {
 		before, isKnown := s.known[e.key]
-		if isNews := !isKnown || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note; isNews && (s.read[e.Side] || i >= v.Older) {
+		if isNews := !isKnown || before.Count != e.Count || !before.Time.Equal(&e.Time) || before.Note != e.Note; isNews && (s.read[e.source] || i >= v.Older) {
 			news = append(news, e)
 		}
 		known[e.key] = e
 	}
 	s.known = known
 	if s.read == nil {
-		s.read = map[string]bool{}
+		s.read = map[sourceKey]bool{}
 	}
-	maps.Copy(s.read, v.sides)
+	maps.Copy(s.read, v.sources)
 	return news
 }

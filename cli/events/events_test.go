@@ -40,13 +40,13 @@ func TestEventsAreMergedByTime(t *testing.T) {
 	counted := event("2", "VMDiskImage", "a", "Counted", "", 4)
 	counted.Count, counted.CreationTimestamp = 3, metav1.NewTime(at(100))
 	v := New(now, "a", 0, nil,
-		Source{"hub", []corev1.Event{event("1", "FleetDiskImage", "a", "Newest", "", 1), event("1b", "FleetDiskImage", "a", "Oldest", "", 50)}},
-		Source{"bergen", []corev1.Event{series, counted}})
+		Source{Side: "hub", Events: []corev1.Event{event("1", "FleetDiskImage", "a", "Newest", "", 1), event("1b", "FleetDiskImage", "a", "Oldest", "", 50)}},
+		Source{Side: "bergen", Events: []corev1.Event{series, counted}})
 	assert.Equal(t, []string{"Oldest", "Counted", "Series", "Newest"}, reasons(v.Events))
 	assert.Equal(t, int32(3), v.Events[1].Count)
 	assert.Equal(t, int32(7), v.Events[2].Count)
 
-	v = New(now, "a", 2, []string{"bergen does not answer"}, Source{"hub", []corev1.Event{event("1", "", "", "1", "", 1), event("2", "", "", "2", "", 2), event("3", "", "", "3", "", 3)}})
+	v = New(now, "a", 2, []string{"bergen does not answer"}, Source{Side: "hub", Events: []corev1.Event{event("1", "", "", "1", "", 1), event("2", "", "", "2", "", 2), event("3", "", "", "3", "", 3)}})
 	assert.Equal(t, []string{"2", "1"}, reasons(v.Events), "the newest are kept")
 	assert.Equal(t, 1, v.Older)
 	assert.Equal(t, exit.Unknown, v.ExitCode())
@@ -64,7 +64,9 @@ func TestAbout(t *testing.T) {
 
 func TestStreamShowsEachChangeOnce(t *testing.T) {
 	first := event("1", "VMDiskImage", "a", "First", "", 5)
-	see := func(events ...corev1.Event) *Events { return New(now, "a", 0, nil, Source{"hub", events}) }
+	see := func(events ...corev1.Event) *Events {
+		return New(now, "a", 0, nil, Source{Side: "hub", Events: events})
+	}
 	s := &Stream{}
 	assert.Equal(t, []string{"First"}, reasons(s.Next(see(first))))
 	assert.Empty(t, s.Next(see(first)))
@@ -79,8 +81,8 @@ func TestStreamShowsEachChangeOnce(t *testing.T) {
 }
 
 func TestStreamKeepsWhatIsNotRead(t *testing.T) {
-	hub := Source{"hub", []corev1.Event{event("1", "FleetDiskImage", "a", "Oldest", "", 9), event("2", "FleetDiskImage", "a", "Second", "", 5)}}
-	member := Source{"bergen", []corev1.Event{event("3", "VMDiskImage", "a", "Third", "", 4)}}
+	hub := Source{Side: "hub", Events: []corev1.Event{event("1", "FleetDiskImage", "a", "Oldest", "", 9), event("2", "FleetDiskImage", "a", "Second", "", 5)}}
+	member := Source{Side: "bergen", Events: []corev1.Event{event("3", "VMDiskImage", "a", "Third", "", 4)}}
 	see := func(sources ...Source) *Events { return New(now, "a", 2, nil, sources...) }
 	s := &Stream{}
 	assert.Equal(t, []string{"Second", "Third"}, reasons(s.Next(see(hub, member))))
@@ -93,9 +95,32 @@ func TestStreamKeepsWhatIsNotRead(t *testing.T) {
 	assert.Len(t, s.known, 2, "what the member has forgotten is forgotten")
 }
 
+// TestStreamKeepsWhatIsNotReadOfASide: a namespace that could not be read has forgotten nothing, and is read
+// for the first time when it is.
+func TestStreamKeepsWhatIsNotReadOfASide(t *testing.T) {
+	farm := Source{Side: "bergen", Namespace: "farm", Events: []corev1.Event{event("1", "VMDiskImage", "a", "Farm", "", 1)}}
+	images := Source{Side: "bergen", Namespace: "images", Events: []corev1.Event{event("2", "VMDiskImage", "a", "Images", "", 5)}}
+	for name, test := range map[string]struct {
+		limit int
+		looks [][]Source
+		want  [][]string
+	}{
+		"not read once":        {looks: [][]Source{{farm, images}, {farm}, {farm, images}}, want: [][]string{{"Images", "Farm"}, nil, nil}},
+		"not read at first":    {looks: [][]Source{{farm}, {farm, images}}, want: [][]string{{"Farm"}, {"Images"}}},
+		"that, beyond --limit": {limit: 1, looks: [][]Source{{farm}, {farm, images}, {farm, images}}, want: [][]string{{"Farm"}, nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Stream{}
+			for i, sources := range test.looks {
+				assert.Equal(t, test.want[i], reasons(s.Next(New(now, "a", test.limit, nil, sources...))), "look %d", i)
+			}
+		})
+	}
+}
+
 // TestStreamPrintsAllThatIsNew: --limit is about what was there at first.
 func TestStreamPrintsAllThatIsNew(t *testing.T) {
-	of := Source{"hub", []corev1.Event{event("1", "FleetDiskImage", "a", "Left out", "", 9), event("2", "FleetDiskImage", "a", "First", "", 8)}}
+	of := Source{Side: "hub", Events: []corev1.Event{event("1", "FleetDiskImage", "a", "Left out", "", 9), event("2", "FleetDiskImage", "a", "First", "", 8)}}
 	s := &Stream{}
 	assert.Equal(t, []string{"First"}, reasons(s.Next(New(now, "a", 1, nil, of))))
 	of.Events = append(of.Events, event("3", "FleetDiskImage", "a", "Second", "", 5), event("4", "FleetDiskImage", "a", "Third", "", 4))
@@ -107,8 +132,8 @@ func TestScreen(t *testing.T) {
 	warning := event("2", "Pod", "importer-vmdi-ubuntu", "FailedScheduling", "0/3 nodes are available: \x1b[31minsufficient memory\nand more", 14)
 	warning.Type, warning.Count = corev1.EventTypeWarning, 12
 	v := New(now, "ubuntu", 2, []string{"kiel: the API server does not answer"},
-		Source{"eu-prod", []corev1.Event{event("1", "FleetDiskImage", "ubuntu", "WaveStarted", "wave production has started", 20), event("0", "FleetDiskImage", "ubuntu", "Old", "", 40)}},
-		Source{"bergen", []corev1.Event{warning}})
+		Source{Side: "eu-prod", Events: []corev1.Event{event("1", "FleetDiskImage", "ubuntu", "WaveStarted", "wave production has started", 20), event("0", "FleetDiskImage", "ubuntu", "Old", "", 40)}},
+		Source{Side: "bergen", Events: []corev1.Event{warning}})
 	rendertest.Golden(t, "events", now, v)
 	rendertest.Golden(t, "none", now, New(now, "ubuntu", 2, nil))
 }

@@ -24,12 +24,18 @@ import (
 
 // serveMembers is an API server that has MemberClusters, and lets KUBECONFIG lead there.
 func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
+	serveContexts(t, answerWith(t, answersOf(members...)), "hub")
+}
+
+// answersOf returns the answers of an API server that has MemberClusters, by their paths.
+func answersOf(members ...v1alpha1.MemberCluster) map[string]any {
 	group := v1alpha1.GroupVersion
 	version := metav1.GroupVersionForDiscovery{GroupVersion: group.String(), Version: group.Version}
-	answers := map[string]any{
+	return map[string]any{
 		"/api": metav1.APIVersions{Versions: []string{"v1"}},
 		"/api/v1": metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"get"}},
+			{Name: "namespaces", SingularName: "namespace", Kind: "Namespace", Verbs: metav1.Verbs{"get"}},
 		}},
 		"/apis":                metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}},
 		"/apis/" + group.Group: metav1.APIGroup{Name: group.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version},
@@ -38,7 +44,11 @@ func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
 		}},
 		"/apis/" + group.String() + "/memberclusters": v1alpha1.MemberClusterList{TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "MemberClusterList"}, Items: members},
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+}
+
+// answerWith answers requests by their path.
+func answerWith(t *testing.T, answers map[string]any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -46,11 +56,21 @@ func serveMembers(t *testing.T, members ...v1alpha1.MemberCluster) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		assert.NoError(t, json.NewEncoder(w).Encode(answer))
-	}))
+	}
+}
+
+// serveContexts is an API server to which contexts of KUBECONFIG lead, the first one as the current one.
+func serveContexts(t *testing.T, handler http.HandlerFunc, contexts ...string) {
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	var named []string
+	for _, name := range contexts {
+		named = append(named, fmt.Sprintf(`{"name": %q, "context": {"cluster": "it", "user": "anna"}}`, name))
+	}
 	path := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "hub", "clusters": [{"name": "hub", "cluster": {"server": %q}}],
-		"contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "anna"}}], "users": [{"name": "anna", "user": {"token": "t"}}]}`, server.URL), 0o600))
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": %q, "clusters": [{"name": "it", "cluster": {"server": %q}}],
+		"contexts": [%s], "users": [{"name": "anna", "user": {"token": "t"}}]}`, contexts[0], server.URL, strings.Join(named, ", ")), 0o600))
 	t.Setenv("KUBECONFIG", path)
 	t.Setenv("OT_HUB", "")
 }

@@ -21,7 +21,7 @@ const identityTimeout = 5 * time.Second
 // than --cluster says is refused: the answer of one cluster would be shown as that of the other.
 func (e *environment) ConnectMember(ctx context.Context, cluster string) (*connect.Cluster, error) {
 	member, err := e.Flags.ConnectMember(cluster)
-	if err != nil || cluster == "" || e.Member == "" || e.identified {
+	if err != nil || cluster == "" || e.Member == "" || e.compared {
 		return member, err
 	}
 	hub, err := e.Flags.ConnectHub()
@@ -30,30 +30,45 @@ func (e *environment) ConnectMember(ctx context.Context, cluster string) (*conne
 	}
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	checked := make(chan error, 1)
-	go func() { checked <- checkIdentity(ctx, hub, member, cluster) }()
-	select {
-	case err := <-checked:
-		if err != nil {
-			return nil, err
-		}
-		e.identified = true
-	case <-ctx.Done(): // discovery of the hub's kinds goes on, and is not waited for again
-		e.identified = true
+	type comparison struct {
+		isIt bool
+		err  error
 	}
+	done := make(chan comparison, 1)
+	go func() {
+		isIt, err := checkIdentity(ctx, hub, member, cluster)
+		done <- comparison{isIt, err}
+	}()
+	select {
+	case c := <-done:
+		if c.err != nil {
+			return nil, c.err
+		}
+		e.identified = c.isIt
+	case <-ctx.Done(): // discovery of the hub's kinds goes on, and is not waited for again
+	}
+	e.compared = true
 	return member, nil
 }
 
-// checkIdentity refuses a context that is another member than a cluster. What may not be read, or is not
-// there, refuses nothing. Its advice is one that each command can follow: some need a cluster.
-func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster string) error {
+// connectToWrite connects to a member as ConnectMember does. A comparison that did not tell which member it
+// is lets polls of -w go on; before a write it is made again.
+func (e *environment) connectToWrite(ctx context.Context, cluster string) (*connect.Cluster, error) {
+	e.compared = e.identified
+	return e.ConnectMember(ctx, cluster)
+}
+
+// checkIdentity refuses a context that is another member than a cluster, and reports whether it is known to
+// be that one. What may not be read, or is not there, refuses nothing. Its advice is one that each command
+// can follow: some need a cluster.
+func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster string) (isIt bool, err error) {
 	expected := &v1alpha1.MemberCluster{}
 	if err := hub.Client.Get(ctx, client.ObjectKey{Name: cluster}, expected); err != nil || expected.Status.ClusterUID == "" {
-		return nil //nolint:nilerr // see above
+		return false, nil //nolint:nilerr // see above
 	}
 	system := &corev1.Namespace{}
 	if err := member.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil || system.UID == expected.Status.ClusterUID {
-		return nil //nolint:nilerr // see above
+		return err == nil, nil //nolint:nilerr // see above
 	}
 	is := "another cluster"
 	var members v1alpha1.MemberClusterList
@@ -64,5 +79,5 @@ func checkIdentity(ctx context.Context, hub, member *connect.Cluster, cluster st
 			}
 		}
 	}
-	return fmt.Errorf("--member-context %s: it is %s, not %s: name a context of %s", member.Context, is, cluster, cluster)
+	return false, fmt.Errorf("--member-context %s: it is %s, not %s: name a context of %s", member.Context, is, cluster, cluster)
 }

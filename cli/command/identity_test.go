@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/apitest"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
@@ -40,9 +38,10 @@ func TestMemberContextIsTheCluster(t *testing.T) {
 		system             types.UID
 		cluster            string
 		hubFails, noAnswer bool
+		wantIt             bool
 		wantError          string
 	}{
-		"the cluster":          {system: "1", cluster: "lab"},
+		"the cluster":          {system: "1", cluster: "lab", wantIt: true},
 		"another member":       {system: "2", cluster: "lab", wantError: "--member-context ctx: it is member edge, not lab: name a context of lab"},
 		"no member":            {system: "3", cluster: "lab", wantError: "--member-context ctx: it is another cluster, not lab: name a context of lab"},
 		"never reported":       {system: "2", cluster: "new"},
@@ -59,7 +58,8 @@ func TestMemberContextIsTheCluster(t *testing.T) {
 			if test.noAnswer {
 				onMember.WithInterceptorFuncs(fails)
 			}
-			err := checkIdentity(t.Context(), &connect.Cluster{Client: onHub.Build()}, &connect.Cluster{Context: "ctx", Client: onMember.Build()}, test.cluster)
+			isIt, err := checkIdentity(t.Context(), &connect.Cluster{Client: onHub.Build()}, &connect.Cluster{Context: "ctx", Client: onMember.Build()}, test.cluster)
+			assert.Equal(t, test.wantIt, isIt)
 			if test.wantError == "" {
 				require.NoError(t, err)
 				return
@@ -72,17 +72,10 @@ func TestMemberContextIsTheCluster(t *testing.T) {
 // TestInterruptEndsTheComparison: who gives up does not wait for a hub that does not answer.
 func TestInterruptEndsTheComparison(t *testing.T) {
 	asked := make(chan struct{}, 10)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	serveContexts(t, func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
 		<-r.Context().Done()
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(server.CloseClientConnections)
-	path := filepath.Join(t.TempDir(), "config")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "hub", "clusters": [{"name": "it", "cluster": {"server": %q}}],
-		"contexts": [{"name": "hub", "context": {"cluster": "it"}}, {"name": "edge", "context": {"cluster": "it"}}]}`, server.URL), 0o600))
-	t.Setenv("KUBECONFIG", path)
-	t.Setenv("OT_HUB", "")
+	}, "hub", "edge")
 	e, _, _ := newTestEnvironment("")
 	e.Flags = connect.NewFlags()
 	e.Member = "edge"
@@ -96,10 +89,42 @@ func TestInterruptEndsTheComparison(t *testing.T) {
 	select {
 	case err := <-connected:
 		require.NoError(t, err)
-		assert.True(t, e.identified, "each poll of -w would wait for it again")
+		assert.True(t, e.compared, "each poll of -w would wait for it again")
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for the hub")
 	}
+}
+
+// TestWriteComparesAgain: a comparison that did not end lets a command read, and not write to another member.
+func TestWriteComparesAgain(t *testing.T) {
+	kind := metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "MemberCluster"}
+	lab := v1alpha1.MemberCluster{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Name: "lab"}, Status: v1alpha1.MemberClusterStatus{ClusterUID: "1"}}
+	edge := v1alpha1.MemberCluster{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.MemberClusterStatus{ClusterUID: "2"}}
+	answers := answersOf(lab, edge)
+	answers["/apis/"+v1alpha1.GroupVersion.String()+"/memberclusters/lab"] = lab
+	answers["/api/v1/namespaces/"+metav1.NamespaceSystem] = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "2"}}
+	hangs := atomic.Bool{}
+	hangs.Store(true)
+	asked := make(chan struct{}, 10)
+	serveContexts(t, func(w http.ResponseWriter, r *http.Request) {
+		if hangs.Load() {
+			asked <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		assert.Equal(t, http.MethodGet, r.Method, "nothing may be written")
+		answerWith(t, answers)(w, r)
+	}, "hub", "edge")
+	e, _, _ := newTestEnvironment("")
+	e.Flags = connect.NewFlags()
+	e.cluster, e.live, e.Member = "lab", true, "edge"
+	reading, timeOut := context.WithCancel(t.Context())
+	go func() { <-asked; timeOut() }()
+	_, err := e.ConnectMember(reading, e.cluster)
+	require.NoError(t, err)
+	hangs.Store(false)
+	err = e.createInMember(t.Context(), apitest.FleetDiskImage("ubuntu").Obj(), &lab)
+	assert.EqualError(t, err, "--member-context edge: it is member edge, not lab: name a context of lab")
 }
 
 // TestFailedImageHasACommand: it acts on the cluster that was asked about, and on what has failed there.

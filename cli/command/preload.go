@@ -260,7 +260,7 @@ func placeInClusters(ctx context.Context, hub *connect.Cluster, shown *v1alpha1.
 }
 
 func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDiskImage, in *v1alpha1.MemberCluster) error {
-	member, err := e.ConnectMember(ctx, e.cluster)
+	member, err := e.connectToWrite(ctx, e.cluster)
 	if err != nil {
 		return err
 	}

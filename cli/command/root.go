@@ -42,8 +42,9 @@ type environment struct {
 	allowUnknown bool
 
 	format render.Format
-	// identified: --member-context is --cluster, or that is not known.
-	identified bool
+	// compared: --member-context was compared with --cluster, and is not known to be another one; identified:
+	// it is that one.
+	compared, identified bool
 	// checked: the flags were found to fit the command.
 	checked bool
 	// api is the read API, once it was asked.

@@ -28,8 +28,8 @@ type Progress struct {
 	Reason     string                    `json:"reason,omitempty"`
 	Message    string                    `json:"message,omitempty"`
 	Stalled    bool                      `json:"stalled,omitempty"`
-	Clusters   v1alpha1.ClusterCounts    `json:"clusters"`
-	Waves      []Wave                    `json:"waves"`
+	Clusters   *v1alpha1.ClusterCounts   `json:"clusters,omitempty"`
+	Waves      []Wave                    `json:"waves,omitzero"`
 	Failing    []v1alpha1.ClusterSummary `json:"failing,omitempty"`
 	Blocked    []v1alpha1.ClusterSummary `json:"blocked,omitempty"`
 	ExpectedAt *metav1.Time              `json:"expectedAt,omitempty"`
@@ -63,7 +63,7 @@ func IsObserved(img *v1alpha1.FleetDiskImage) bool {
 // NewProgress reads a FleetDiskImage.
 func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 	st := &img.Status
-	p := &Progress{Envelope: render.NewEnvelope("RolloutProgress"), Name: img.Name, Version: img.Spec.Version, Observed: IsObserved(img), Waves: []Wave{}, now: now}
+	p := &Progress{Envelope: render.NewEnvelope("RolloutProgress"), Name: img.Name, Version: img.Spec.Version, Observed: IsObserved(img), now: now}
 	if img.Spec.Rollout.Paused {
 		p.Paused = &Pause{By: img.Annotations[v1alpha1.AnnotationPausedBy], Because: img.Annotations[v1alpha1.AnnotationPausedBecause]}
 	}
@@ -71,7 +71,7 @@ func NewProgress(img *v1alpha1.FleetDiskImage, now time.Time) *Progress {
 		return p
 	}
 	p.Phase, p.Reason, p.Message, p.Stalled = st.Phase, st.Reason, st.Message, meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled)
-	p.Clusters, p.Failing, p.Blocked, p.ExpectedAt, p.Command = st.Clusters, st.Failing, st.Blocked, st.ExpectedAt, NextCommand(img)
+	p.Clusters, p.Waves, p.Failing, p.Blocked, p.ExpectedAt, p.Command = &st.Clusters, []Wave{}, st.Failing, st.Blocked, st.ExpectedAt, NextCommand(img)
 	for i := range st.Waves {
 		w := Wave{Name: st.Waves[i].Name, Clusters: st.Waves[i].Clusters, DoneAt: st.Waves[i].DoneAt}
 		w.RequireApproval = approval.IsRequired(img, w.Name)
@@ -153,24 +153,21 @@ func drawClusters(page *render.Page, title string, sign render.Sign, clusters []
 }
 
 func (p *Progress) state() render.Line {
-	sign := SignOf(p.Phase, p.Reason, p.Stalled)
-	count := render.Text("  %d of %s", p.Clusters.Succeeded, render.Count(p.Clusters.Total, "cluster"))
-	switch p.Phase {
-	case "":
+	if p.Clusters == nil {
 		return render.Waiting.With("new")
-	case v1alpha1.RolloutSucceeded:
-		return append(sign.With("%s", p.Phase), count)
-	default:
-		return append(sign.With("%s, %s", p.Phase, p.Reason), count)
 	}
+	words := string(p.Phase)
+	if p.Phase != v1alpha1.RolloutSucceeded {
+		words += ", " + p.Reason
+	}
+	return append(SignOf(p.Phase, p.Reason, p.Stalled).With("%s", words), render.Text("  %d of %s", p.Clusters.Succeeded, render.Count(p.Clusters.Total, "cluster")))
 }
 
 // Summary is the line of a change, where no screen is drawn.
 func (p *Progress) Summary() string {
-	c := p.Clusters
-	parts := []string{fmt.Sprintf("%s %s", p.Name, p.Version)}
-	if !p.Observed {
-		return parts[0] + ": the hub has not processed it yet"
+	c, subject := p.Clusters, p.Name+" "+p.Version
+	if c == nil {
+		return subject + ": the hub has not processed it yet"
 	}
 	wave := ""
 	for _, w := range p.Waves {
@@ -179,7 +176,7 @@ func (p *Progress) Summary() string {
 			break
 		}
 	}
-	text := numbers.Sprintf("%s: %s %s%s: %d of %s ready", parts[0], p.Phase, p.Reason, wave, c.Succeeded, render.Count(c.Total, "cluster"))
+	text := numbers.Sprintf("%s: %s %s%s: %d of %s ready", subject, p.Phase, p.Reason, wave, c.Succeeded, render.Count(c.Total, "cluster"))
 	for _, more := range []struct {
 		n    int32
 		word string

@@ -285,11 +285,12 @@ func (st *Status) drawRollouts(p *render.Page) {
 			t.Command("kubectl ot get rollouts")
 			break
 		}
-		c := r.Clusters
-		t.Row(
-			render.Words(r.Name+" "+r.Version), stateOf(r), render.Words(dash(r.Wave)), render.Words(render.Number(c.Total)), render.Words(render.Number(c.Succeeded)),
-			render.Words(render.Number(c.Progressing)), render.Words(render.Number(c.AllFailed())), render.Words(render.Number(c.ToApply+c.Deferred)), render.Words(st.expected(r)),
-		)
+		counts := []string{"-", "-", "-", "-", "-"}
+		if c := r.Clusters; c != nil {
+			counts = []string{render.Number(c.Total), render.Number(c.Succeeded), render.Number(c.Progressing), render.Number(c.AllFailed()), render.Number(c.ToApply + c.Deferred)}
+		}
+		row := append([]render.Line{render.Words(r.Name + " " + r.Version), stateOf(r), render.Words(dash(r.Wave))}, render.Cells(counts...)...)
+		t.Row(append(row, render.Words(st.expected(r)))...)
 		if r.Command != "" {
 			t.Command(r.Command)
 		}

@@ -133,14 +133,15 @@ type Source struct {
 
 // Rollout is the rollout of one FleetDiskImage.
 type Rollout struct {
-	Name       string                 `json:"name"`
-	Version    string                 `json:"version"`
-	Phase      v1alpha1.RolloutPhase  `json:"phase,omitempty"`
-	Reason     string                 `json:"reason,omitempty"`
-	Message    string                 `json:"message,omitempty"`
-	Wave       string                 `json:"wave,omitempty"`
-	Clusters   v1alpha1.ClusterCounts `json:"clusters"`
-	ExpectedAt *metav1.Time           `json:"expectedAt,omitempty"`
+	Name    string                `json:"name"`
+	Version string                `json:"version"`
+	Phase   v1alpha1.RolloutPhase `json:"phase,omitempty"`
+	Reason  string                `json:"reason,omitempty"`
+	Message string                `json:"message,omitempty"`
+	Wave    string                `json:"wave,omitempty"`
+	// Clusters are absent while the status is about the spec before.
+	Clusters   *v1alpha1.ClusterCounts `json:"clusters,omitempty"`
+	ExpectedAt *metav1.Time            `json:"expectedAt,omitempty"`
 	// Command that goes on, where a person is waited for.
 	Command string `json:"command,omitempty"`
 	Stalled bool   `json:"stalled,omitempty"`
@@ -283,7 +284,7 @@ func newRollout(i *v1alpha1.FleetDiskImage) Rollout {
 	}
 	r := Rollout{
 		Name: i.Name, Version: i.Spec.Version, Phase: i.Status.Phase, Reason: i.Status.Reason, Message: i.Status.Message,
-		Wave: i.Status.CurrentWave, Clusters: i.Status.Clusters, ExpectedAt: i.Status.ExpectedAt,
+		Wave: i.Status.CurrentWave, Clusters: &i.Status.Clusters, ExpectedAt: i.Status.ExpectedAt,
 		Stalled: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionStalled), Command: rollout.NextCommand(i),
 	}
 	if r.Stalled && r.Command == "" {

@@ -154,6 +154,7 @@ func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
 	st := status.New(status.Snapshot{Now: now, Images: []v1alpha1.FleetDiskImage{published}})
 	assert.Equal(t, []status.Rollout{{Name: "ubuntu", Version: "2.1.0"}}, st.Rollouts)
 	assert.Zero(t, st.RolloutsDone)
+	rendertest.Golden(t, "former-spec", now, st)
 }
 
 func TestExitCode(t *testing.T) {

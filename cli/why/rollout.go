@@ -33,14 +33,15 @@ func VerbToGoOn(img *v1alpha1.FleetDiskImage) string {
 // Rollout is the answer of kubectl ot why rollout.
 type Rollout struct {
 	render.Envelope
-	Name       string                    `json:"name"`
-	Version    string                    `json:"version"`
-	Verdict    Verdict                   `json:"verdict"`
-	Phase      v1alpha1.RolloutPhase     `json:"phase,omitempty"`
-	Reason     string                    `json:"reason,omitempty"`
-	Message    string                    `json:"message,omitempty"`
-	Clusters   v1alpha1.ClusterCounts    `json:"clusters"`
-	Waves      []Wave                    `json:"waves"`
+	Name    string                `json:"name"`
+	Version string                `json:"version"`
+	Verdict Verdict               `json:"verdict"`
+	Phase   v1alpha1.RolloutPhase `json:"phase,omitempty"`
+	Reason  string                `json:"reason,omitempty"`
+	Message string                `json:"message,omitempty"`
+	// Clusters and Waves are absent while the status is about the spec before.
+	Clusters   *v1alpha1.ClusterCounts   `json:"clusters,omitempty"`
+	Waves      []Wave                    `json:"waves,omitzero"`
 	ExpectedAt *metav1.Time              `json:"expectedAt,omitempty"`
 	NoEstimate string                    `json:"expectedReason,omitempty"`
 	Failing    []v1alpha1.ClusterSummary `json:"failing,omitempty"`
@@ -69,14 +70,14 @@ func (w *Rollout) Names() []string { return []string{render.Reference("FleetDisk
 // NewRollout decides what the screen says.
 func NewRollout(s RolloutSnapshot) *Rollout {
 	img, st := s.Image, &s.Image.Status
-	w := &Rollout{Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, Waves: []Wave{}, now: s.Now}
+	w := &Rollout{Envelope: render.NewEnvelope("WhyRollout"), Name: img.Name, Version: img.Spec.Version, now: s.Now}
 	w.code, _ = rollout.ExitCodeOf(img, rollout.WantOf(img), rollout.WaitOptions{})
 	if st.ObservedGeneration != img.Generation { // the status is about the spec before
 		w.Verdict, w.Message = Waits, "the hub has not seen the last change yet"
 		return w
 	}
 	w.Phase, w.Reason, w.Message, w.ExpectedAt, w.NoEstimate = st.Phase, st.Reason, st.Message, st.ExpectedAt, st.ExpectedReason
-	w.Clusters, w.Failing, w.Blocked = st.Clusters, st.Failing, st.Blocked
+	w.Clusters, w.Waves, w.Failing, w.Blocked = &st.Clusters, []Wave{}, st.Failing, st.Blocked
 	switch {
 	case st.Phase == v1alpha1.RolloutSucceeded:
 		w.Verdict = Ready

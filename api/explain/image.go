@@ -127,12 +127,17 @@ func NewImage(s ImageSnapshot) *Image {
 	w.addQueue(s)
 	if s.Expected != nil {
 		w.Expected = s.Expected
-	} else if s.Unknown == "" {
-		estimate, _ := s.eta().ForImage(s.Namespace, s.Name)
+	} else if estimate, listed := s.eta().ForImage(s.Namespace, s.Name); s.Unknown == "" && (listed || AwaitsImport(s.Phase)) {
 		w.Expected = readapi.NewEstimate(estimate)
 	}
 	w.addSooner(s)
 	return w
+}
+
+// AwaitsImport reports whether an image of this phase is still to be imported. One without a phase is in no
+// queue yet: no estimate is about it.
+func AwaitsImport(phase v1alpha1.Phase) bool {
+	return phase == v1alpha1.PhaseQueued || phase == v1alpha1.PhaseSyncing
 }
 
 func (s ImageSnapshot) observedAt() time.Time {

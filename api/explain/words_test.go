@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/pelotech/ot-fleet/api/eta"
 	"github.com/pelotech/ot-fleet/api/explain"
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -47,6 +49,39 @@ func TestVerdicts(t *testing.T) {
 			if c.wantText == "" {
 				assert.Equal(t, c.of.Message, w.ShownMessage())
 			}
+		})
+	}
+}
+
+// TestEstimates: what is in no queue yet has none, also no reason why there is none. So the hub answers.
+func TestEstimates(t *testing.T) {
+	for name, c := range map[string]struct {
+		of         explain.ImageSnapshot
+		wantReason string // empty: no estimate
+	}{
+		"queued":               {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Name: "b", Activity: activity()}, string(eta.UnknownSize)},
+		"queued, not listed":   {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Name: "c", Activity: activity()}, string(eta.UnknownNotListed)},
+		"imported, not listed": {explain.ImageSnapshot{Phase: v1alpha1.PhaseSyncing, Name: "c", Activity: activity()}, string(eta.UnknownNotListed)},
+		"queued, not reported": {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Name: "b"}, string(eta.UnknownNotReported)},
+		"queued and silent":    {explain.ImageSnapshot{Phase: v1alpha1.PhaseQueued, Name: "b", Activity: activity(), Unknown: "Silent"}, ""},
+		"new":                  {explain.ImageSnapshot{Name: "c", Activity: activity()}, ""},
+		"new, listed already":  {explain.ImageSnapshot{Name: "b", Activity: activity()}, string(eta.UnknownSize)},
+		"new, not reported":    {explain.ImageSnapshot{Name: "b"}, ""},
+		"planned":              {explain.ImageSnapshot{Plan: v1alpha1.PlanItemWaiting, Name: "c", Activity: activity()}, ""},
+		"planned, held":        {explain.ImageSnapshot{Plan: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceMissing, Name: "c", Activity: activity()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.of.Now, c.of.ObservedAt, c.of.Namespace = now, now, "n"
+			if c.of.Activity != nil {
+				c.of.Activity.ObservedAt = metav1.NewTime(now)
+			}
+			w := explain.NewImage(c.of)
+			if c.wantReason == "" {
+				assert.Nil(t, w.Expected)
+				return
+			}
+			require.NotNil(t, w.Expected)
+			assert.Equal(t, c.wantReason, w.Expected.Reason)
 		})
 	}
 }

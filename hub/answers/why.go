@@ -102,7 +102,7 @@ func explainActivity(a inventory.Activity, s eta.Snapshot) *readapi.WhyActivity 
 
 // isWaiting reports whether the image is still to be imported.
 func (m *MemberImage) isWaiting() bool {
-	return m.Image != nil && (m.Image.Phase == v1alpha1.PhaseQueued || m.Image.Phase == v1alpha1.PhaseSyncing)
+	return m.Image != nil && explain.AwaitsImport(m.Image.Phase)
 }
 
 // believed drops the times of an estimate where the activity may not be what the member does

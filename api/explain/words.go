@@ -8,10 +8,11 @@ import (
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
-// DescribeMessage returns the message of an image or machine; of one without a phase, why there is none.
+// DescribeMessage returns the message of an image or machine; of one without a phase, why there is none. It
+// names no command: which flags that needs depends on how the cluster was reached.
 func DescribeMessage(phase, message string) string {
 	if phase == "" && message == "" {
-		return "the agent has not processed it yet; kubectl ot doctor shows whether it runs"
+		return "the agent has not processed it yet"
 	}
 	return message
 }

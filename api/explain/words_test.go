@@ -96,7 +96,7 @@ func TestReportedPlan(t *testing.T) {
 		"waits":            {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Message: "not created yet"}}, readapi.WhyWaits, "Planned", "not created yet"},
 		"of a person":      {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemWaiting, Reason: v1alpha1.ReasonNamespaceTerminating, Message: "it is being deleted"}}, readapi.WhyHeld, "Planned, NamespaceTerminating", "it is being deleted"},
 		"rejected":         {v1alpha1.ReportedImage{Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "namespace images is not allowed"}}, readapi.WhyFailed, "Rejected", "namespace images is not allowed"},
-		"created":          {v1alpha1.ReportedImage{UID: "1", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied}}, readapi.WhyWaits, "new", "the agent has not processed it yet; kubectl ot doctor shows whether it runs"},
+		"created":          {v1alpha1.ReportedImage{UID: "1", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemApplied}}, readapi.WhyWaits, "new", "the agent has not processed it yet"},
 		"an edit rejected": {v1alpha1.ReportedImage{UID: "1", Phase: v1alpha1.PhaseSucceeded, Message: "ready", Plan: &v1alpha1.PlanItemReport{State: v1alpha1.PlanItemRejected, Message: "immutable"}}, readapi.WhyReady, "Succeeded", "ready"},
 	} {
 		t.Run(name, func(t *testing.T) {

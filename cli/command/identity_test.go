@@ -127,7 +127,8 @@ func TestWriteComparesAgain(t *testing.T) {
 	assert.EqualError(t, err, "--member-context edge: it is member edge, not lab: name a context of lab")
 }
 
-// TestFailedImageHasACommand: it acts on the cluster that was asked about, and on what has failed there.
+// TestFailedImageHasACommand: it acts on the cluster that was asked about, and on what has failed there. So
+// has one that no agent has processed.
 func TestFailedImageHasACommand(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*environment)
@@ -141,6 +142,9 @@ func TestFailedImageHasACommand(t *testing.T) {
 		"this cluster":    {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, want: "kubectl ot image retry centos-5 -n farm --live"},
 		"it has not":      {change: func(*environment) {}, phase: v1alpha1.PhaseQueued},
 		"it is rejected":  {change: func(*environment) {}, plan: v1alpha1.PlanItemRejected},
+		"new, by the hub": {change: func(e *environment) { e.cluster = "lab" }, want: "kubectl ot doctor --cluster lab"},
+		"new, the member": {change: func(e *environment) { e.cluster, e.live, e.Member = "lab", true, "ctx" }, want: "kubectl ot doctor --cluster lab --live --member-context ctx"},
+		"new, this":       {change: func(*environment) {}, want: "kubectl ot doctor"},
 		"it is not there": {change: func(*environment) {}, phase: v1alpha1.PhaseFailed, missing: true},
 	} {
 		t.Run(name, func(t *testing.T) {

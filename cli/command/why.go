@@ -102,10 +102,14 @@ func (e *environment) whyImageIn(ctx context.Context, namespace, name string) (a
 }
 
 // explainImage says what to type where the image has failed: in the cluster, which has every image,
-// whoever declared it.
+// whoever declared it; and where no agent has processed it.
 func (e *environment) explainImage(s why.ImageSnapshot) *why.Image {
 	w := why.NewImage(s)
-	if w.Verdict == why.Failed && !s.Missing && s.Plan == "" {
+	switch {
+	case s.Missing, s.Plan != "":
+	case s.Phase == "":
+		w.Command = why.DoctorCommand(e.scope())
+	case w.Verdict == why.Failed:
 		words := append([]string{shellword.FormatCommand("kubectl ot image retry %s -n %s", w.Name, w.Namespace)}, e.scope()...)
 		if !e.live {
 			words = append(words, "--live")

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pelotech/ot-fleet/api/explain"
@@ -41,6 +42,12 @@ type Image struct {
 // NewImage decides what the screen says.
 func NewImage(s ImageSnapshot) *Image {
 	return &Image{Envelope: render.NewEnvelope("WhyImage"), Image: *explain.NewImage(s), now: s.Now}
+}
+
+// DoctorCommand shows whether the agent runs that has not processed an object; scope are the flags by which its
+// cluster was reached, quoted for a shell.
+func DoctorCommand(scope []string) string {
+	return strings.Join(append([]string{"kubectl ot doctor"}, scope...), " ")
 }
 
 // Names is the VMDiskImage.

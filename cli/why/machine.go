@@ -89,13 +89,18 @@ func NewMachine(s MachineSnapshot) *Machine {
 			w.Steps = append(w.Steps, newStep(of.name, c))
 		}
 	}
+	if st.Phase == "" {
+		w.Command = DoctorCommand(s.Scope)
+	}
 	if s.Image == nil || w.Verdict == Ready {
 		return w
 	}
 	image := NewImage(*s.Image)
 	if image.Verdict != Ready {
 		w.Expected = image.Expected
-		w.Command = strings.Join(append([]string{shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)}, s.Scope...), " ")
+		if w.Command == "" {
+			w.Command = strings.Join(append([]string{shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)}, s.Scope...), " ")
+		}
 		if image.Verdict == Failed || image.Verdict == Held {
 			w.Verdict = image.Verdict
 		}

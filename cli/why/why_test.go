@@ -235,9 +235,16 @@ func TestMachine(t *testing.T) {
 	assert.Equal(t, exit.No, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image}).ExitCode(), "its image failed")
 	machine.Status.Phase = v1alpha1.MachineFailed
 	assert.Equal(t, exit.No, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine}).ExitCode())
-	w = why.NewMachine(why.MachineSnapshot{Now: now, Machine: &v1alpha1.VirtualMachine{ObjectMeta: machine.ObjectMeta, Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: -1}}})
+	unseen := why.MachineSnapshot{
+		Now: now, Scope: []string{"--live", "--member-context", "lab"},
+		Machine: &v1alpha1.VirtualMachine{ObjectMeta: machine.ObjectMeta, Status: v1alpha1.VirtualMachineStatus{ObservedGeneration: -1}},
+	}
+	w = why.NewMachine(unseen)
 	assert.Equal(t, "workspace-7/desk-2: new", w.Summary())
-	assert.Equal(t, "the agent has not processed it yet; kubectl ot doctor shows whether it runs", w.Message)
+	assert.Equal(t, "the agent has not processed it yet", w.Message)
+	assert.Equal(t, "kubectl ot doctor --live --member-context lab", w.Command, "that shows whether it runs")
+	unseen.Image = &image
+	assert.Equal(t, w.Command, why.NewMachine(unseen).Command, "its image does not hold it up")
 	machine.Status.Conditions[0].Status = metav1.ConditionTrue
 	assert.Equal(t, exit.Yes, why.NewMachine(why.MachineSnapshot{Now: now, Machine: machine, Image: &image}).ExitCode())
 }

@@ -149,7 +149,7 @@ func (r Rollout) isFailing() bool {
 }
 
 func (r Rollout) cells(now time.Time) []render.Line {
-	word := cmp.Or(r.Reason, string(r.Phase), "new")
+	word := cmp.Or(r.Reason, string(r.Phase), rollout.Unobserved)
 	if r.Phase == v1alpha1.RolloutSucceeded {
 		word = string(r.Phase)
 	}

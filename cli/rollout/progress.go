@@ -55,6 +55,10 @@ type Pause struct {
 	Because string `json:"because,omitempty"`
 }
 
+// Unobserved is the state of a rollout whose spec the hub has not processed. The version may be one that it has:
+// a pause, an approval or a retry changes the spec, too.
+const Unobserved = "unprocessed"
+
 // IsObserved reports whether the status is about the spec as it is.
 func IsObserved(img *v1alpha1.FleetDiskImage) bool {
 	return img.Status.ObservedGeneration == img.Generation && img.Status.Phase != ""
@@ -154,7 +158,7 @@ func drawClusters(page *render.Page, title string, sign render.Sign, clusters []
 
 func (p *Progress) state() render.Line {
 	if p.Clusters == nil {
-		return render.Waiting.With("new")
+		return render.Waiting.With(Unobserved)
 	}
 	words := string(p.Phase)
 	if p.Phase != v1alpha1.RolloutSucceeded {

@@ -10,6 +10,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/numbers"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/render"
+	"github.com/pelotech/ot-fleet/cli/rollout"
 )
 
 // maxNamed is how many clusters of a kind are named on the screen; the JSON has all.
@@ -306,7 +307,7 @@ const maxRollouts = 12
 func stateOf(r Rollout) render.Line {
 	switch r.Phase {
 	case "":
-		return r.sign().With("new")
+		return r.sign().With(rollout.Unobserved)
 	case v1alpha1.RolloutSucceeded:
 		return r.sign().With("%s", r.Phase)
 	default:

@@ -36,7 +36,7 @@ func NewRollout(s RolloutSnapshot) *Node {
 	st := &s.Image.Status
 	root := &Node{Kind: "FleetDiskImage", Name: s.Image.Name, Version: s.Image.Spec.Version}
 	if !rollout.IsObserved(s.Image) { // what the status says is of the spec before
-		root.State, root.Words = Waiting, "new"
+		root.State, root.Words = Waiting, rollout.Unobserved
 		return root
 	}
 	code, _ := rollout.ExitCodeOf(s.Image, rollout.WantOf(s.Image), rollout.WaitOptions{})

@@ -48,7 +48,7 @@ func observed(image *v1alpha1.FleetDiskImage) *v1alpha1.FleetDiskImage {
 func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
 	published := rollingOut()
 	published.Generation++
-	assert.Equal(t, &tree.Node{Kind: "FleetDiskImage", Name: "ubuntu", Version: "2.1.0", State: tree.Waiting, Words: "new"}, tree.NewRollout(tree.RolloutSnapshot{Now: now, Image: published}))
+	assert.Equal(t, &tree.Node{Kind: "FleetDiskImage", Name: "ubuntu", Version: "2.1.0", State: tree.Waiting, Words: "unprocessed"}, tree.NewRollout(tree.RolloutSnapshot{Now: now, Image: published}))
 }
 
 func TestRollout(t *testing.T) {

@@ -118,7 +118,7 @@ func (w *Rollout) Summary() string { return w.Name + " " + w.Version + ": " + w.
 func (w *Rollout) verdictText() string {
 	switch {
 	case w.Phase == "":
-		return "new"
+		return rollout.Unobserved
 	case w.Reason == "":
 		return string(w.Phase)
 	default:

@@ -297,6 +297,7 @@ func TestRollout(t *testing.T) {
 	w = why.NewRollout(why.RolloutSnapshot{Now: now, Image: img})
 	assert.Equal(t, exit.NotYet, w.ExitCode(), "the status is about the former spec")
 	assert.Empty(t, w.Failing)
+	assert.Equal(t, "win-11 24.2: unprocessed", w.Summary(), "a pause is enough for that: the version is not new")
 	assert.Nil(t, w.Clusters, "unknown is not zero")
 	assert.Nil(t, w.Waves)
 }

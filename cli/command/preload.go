@@ -274,7 +274,7 @@ func (e *environment) createInMember(ctx context.Context, img *v1alpha1.FleetDis
 		if err := member.Client.Get(ctx, client.ObjectKeyFromObject(image), stored); err != nil {
 			return member.Explain(err)
 		}
-		return preload.CheckExisting(stored, image, e.cluster)
+		return preload.CheckExisting(stored, image, e.cluster, e.scope())
 	}
 	return member.Explain(err)
 }

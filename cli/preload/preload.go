@@ -250,15 +250,15 @@ func (p *Preload) HasDownloads() bool {
 
 // CheckExisting refuses to preload an image that a member has already, unless that is the one to create, with the
 // mark by which the plan takes it over, and it neither has failed nor is pruned: a preload that began before is not
-// in the member's report yet.
-func CheckExisting(stored, image *v1alpha1.VMDiskImage, cluster string) error {
+// in the member's report yet. scope are the flags by which the member was reached.
+func CheckExisting(stored, image *v1alpha1.VMDiskImage, cluster string, scope []string) error {
 	stays := stored.DeletionTimestamp == nil && stored.Status.Phase != v1alpha1.PhaseFailed && stored.Status.Phase != v1alpha1.PhasePrunePending
 	isPlanned := stored.Labels[v1alpha1.LabelPlanned] == image.Labels[v1alpha1.LabelPlanned]
 	if stays && isPlanned && stored.Spec.Revision() == image.Spec.Revision() {
 		return nil
 	}
-	return fmt.Errorf("VMDiskImage %s/%s exists in %s: %s says what it does", image.Namespace, image.Name, cluster,
-		shellword.FormatCommand("kubectl ot why image %s -n %s --cluster %s --live", image.Name, image.Namespace, cluster))
+	words := append([]string{shellword.FormatCommand("kubectl ot why image %s -n %s", image.Name, image.Namespace)}, scope...)
+	return fmt.Errorf("VMDiskImage %s/%s exists in %s: %s says what it does", image.Namespace, image.Name, cluster, strings.Join(words, " "))
 }
 
 // NewMemberImage returns the VMDiskImage to create in one member, marked so that the plan takes it

@@ -107,7 +107,8 @@ func TestMemberImage(t *testing.T) {
 
 	stored := image.DeepCopy()
 	stored.Status.Phase = v1alpha1.PhaseSyncing
-	require.NoError(t, preload.CheckExisting(stored, image, "oslo"), "it was preloaded before")
+	scope := []string{"--cluster", "oslo", "--live", "--member-context", "'the lab'"}
+	require.NoError(t, preload.CheckExisting(stored, image, "oslo", scope), "it was preloaded before")
 	for name, change := range map[string]func(*v1alpha1.VMDiskImage){
 		"failed":         func(i *v1alpha1.VMDiskImage) { i.Status.Phase = v1alpha1.PhaseFailed },
 		"another source": func(i *v1alpha1.VMDiskImage) { i.Spec.URL += "x" },
@@ -117,8 +118,8 @@ func TestMemberImage(t *testing.T) {
 	} {
 		other := stored.DeepCopy()
 		change(other)
-		require.EqualError(t, preload.CheckExisting(other, image, "oslo"),
-			"VMDiskImage images/win-11-24.2 exists in oslo: kubectl ot why image win-11-24.2 -n images --cluster oslo --live says what it does", name)
+		require.EqualError(t, preload.CheckExisting(other, image, "oslo", scope),
+			"VMDiskImage images/win-11-24.2 exists in oslo: kubectl ot why image win-11-24.2 -n images --cluster oslo --live --member-context 'the lab' says what it does", name)
 	}
 }
 

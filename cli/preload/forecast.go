@@ -27,14 +27,14 @@ type Expected struct {
 	// Shortage is why there may be no room for it: it waits for storage there, or the cluster's API server
 	// says so with --live.
 	Shortage string `json:"shortage,omitempty"`
+	// AtBest is when it would be there at today's fleetConcurrency, where no time is given since that is lower
+	// by then.
+	AtBest *metav1.Time `json:"atBest,omitempty"`
 
 	// source is the group of sources that it is imported from, and begins when it gets its slot; zero where that
 	// is not known, and while it is imported.
 	source string
 	begins time.Time
-	// atBest is when it would be there at today's fleetConcurrency, where no time is given since that is lower
-	// by then.
-	atBest *metav1.Time
 }
 
 // Reasons beside those of eta why no time is given.

@@ -65,7 +65,7 @@ func (p *Preload) JudgeTime(before time.Time) {
 
 // isLate: a cluster without room has it by no time, and a lower fleetConcurrency makes no image earlier.
 func (e *Expected) isLate(before time.Time) bool {
-	at := cmp.Or(e.At, e.atBest)
+	at := cmp.Or(e.At, e.AtBest)
 	return e.Shortage != "" || at != nil && at.After(before)
 }
 
@@ -100,7 +100,7 @@ func (p *Preload) drawExpected(page *render.Page, image *Image) {
 		case e.Shortage != "":
 			page.Lines(append(render.Words("  "), render.Attention.With("no room: %s (%s)", e.Cluster, e.Shortage)...))
 		case p.Before != nil && e.isLate(p.Before.Time):
-			text := e.Cluster + " ~" + clock(cmp.Or(e.At, e.atBest))
+			text := e.Cluster + " ~" + clock(cmp.Or(e.At, e.AtBest))
 			if e.At == nil {
 				text += " at best"
 			}

@@ -78,7 +78,7 @@ func (f Fleet) dropUnsure(items []Image, joined []*joining) {
 				}
 			}
 			if lowest.Slots(e.source) < f.Budget.Slots(e.source) {
-				e.atBest = e.At
+				e.AtBest = e.At
 				e.Estimate = readapi.Estimate{
 					Reason: string(eta.UnknownNothingGranted), Message: "it begins after the fleet's window, when fleetConcurrency is lower: from " + f.Budget.LowerFrom.UTC().Format(time.RFC3339),
 				}

@@ -1,6 +1,7 @@
 package preload_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,6 +109,9 @@ func TestLateBeyondTheBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i := forecast(t, preload.Fleet{Budget: &policy.Budget{Concurrency: 1, LowerFrom: now.Add(5 * time.Minute)}}, newObserved(), []preload.Target{target})
 			require.Equal(t, "NothingGranted", i.Expected[0].Reason)
+			data, err := json.Marshal(i.Expected[0])
+			require.NoError(t, err)
+			assert.Contains(t, string(data), `"atBest":"2026-03-02T16:41:`, "who reads the JSON knows which cluster is late")
 			for before, want := range map[time.Duration]preload.InTime{15 * time.Minute: preload.InTimeNo, 25 * time.Minute: preload.InTimeUnknown} {
 				p := preload.New(now, []preload.Image{i})
 				p.JudgeTime(now.Add(before))

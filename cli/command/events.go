@@ -330,6 +330,9 @@ func (e *environment) gatherClusterEvents(ctx context.Context, name string) (eve
 	if e.cluster != "" && e.cluster != name {
 		return nil, fmt.Errorf("%s is a cluster, and --cluster names another one, %s: leave it out", name, e.cluster)
 	}
+	if namespace := e.namespace(); namespace != "" {
+		return nil, fmt.Errorf("-n %s: %s is a cluster, which has no namespace: leave it out", namespace, name)
+	}
 	hub, err := e.ConnectHub()
 	if err != nil {
 		return nil, err

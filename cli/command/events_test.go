@@ -134,6 +134,15 @@ func TestEventsOfANamespaceThatMayNotBeRead(t *testing.T) {
 	}
 }
 
+// A namespace is that of an image: events of a whole cluster would look like those of it alone.
+func TestEventsOfAClusterRefuseANamespace(t *testing.T) {
+	e, _, _ := newTestEnvironment("")
+	e.Flags = connect.NewFlags()
+	*e.Namespace = "farm"
+	_, err := e.gatherClusterEvents(t.Context(), "bergen")
+	assert.EqualError(t, err, "-n farm: bergen is a cluster, which has no namespace: leave it out")
+}
+
 // Each event of a stream is as safe as a whole answer.
 func TestStreamedEventsAreSafeForATerminal(t *testing.T) {
 	for output, want := range map[string]string{"": "a\ufffd2J\ufffd", "json": `"note":"a\u009b2J\u202e"`, "yaml": `note: "a\x9B2J` + "\ufffd"} {

@@ -67,6 +67,7 @@ func TestEventsAndLogs(t *testing.T) {
 	streamed := shared.run(t, 3, "events", name, "--cluster", bergen, "-w", "--timeout", "5s").Out
 	assert.Equal(t, 1, strings.Count(streamed, events.Events[0].Reason+"  "+events.Events[0].Object+": "), "each once: %s", streamed)
 	assert.Contains(t, shared.run(t, 2, "events", "image", name, "-n", "farm", "--cluster", bergen).Err, "-n farm: "+name+" is a FleetDiskImage, which has no namespace: leave it out")
+	assert.Contains(t, shared.run(t, 2, "events", bergen, "-n", "farm").Err, "-n farm: "+bergen+" is a cluster, which has no namespace: leave it out")
 	assert.Contains(t, shared.run(t, 2, "events", "nothing", "--cluster", bergen).Err, "there is no FleetDiskImage nothing on the hub, and no VMDiskImage default/nothing in context bergen")
 
 	result = shared.run(t, 1, "logs", image, "--cluster", bergen)

@@ -69,11 +69,13 @@ func (e *environment) gatherStatus(ctx context.Context, hub *connect.Cluster, se
 		return status.Snapshot{}, err
 	}
 	var prunes v1alpha1.ImagePruneList
-	// Without them, what can go includes what they have pruned.
-	if err := hub.List(ctx, &prunes); err != nil && !apierrors.IsForbidden(err) {
+	prunesUnread := ""
+	if err := hub.List(ctx, &prunes); apierrors.IsForbidden(err) {
+		prunesUnread = err.Error()
+	} else if err != nil {
 		return status.Snapshot{}, err
 	}
-	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items, Selected: selector != ""}
+	s := status.Snapshot{Now: e.now(), Hub: hub.Context, Members: members, Images: images.Items, Reports: reports.Items, Prunes: prunes.Items, PrunesUnread: prunesUnread, Selected: selector != ""}
 	s.Unread, err = e.askReadAPI(ctx, hub, func(api *connect.ReadAPI) (err error) {
 		s.Summary, err = api.Summary(ctx)
 		return err

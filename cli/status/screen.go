@@ -57,6 +57,9 @@ func (st *Status) Draw(p *render.Page) {
 		p.Section("CAN GO", render.Text("%s, %s (report %s, %s ago%s)", render.Count(c.Images, "image"), render.Bytes(c.Bytes), c.Report,
 			render.Age(st.now, c.CompletedAt.Time), unknownClusters(c.Unknown)))
 		p.Command(c.Command)
+		if c.Unread != "" {
+			p.Line(render.Dim("  %s", c.Unread))
+		}
 	}
 	if st.Unread != "" {
 		p.Gap()

@@ -27,6 +27,8 @@ type Snapshot struct {
 	Images  []v1alpha1.FleetDiskImage
 	Reports []v1alpha1.PruneReport
 	Prunes  []v1alpha1.ImagePrune
+	// PrunesUnread says why Prunes could not be read.
+	PrunesUnread string
 	// Summary of the read API; nil where it could not be asked, and Unread says why.
 	Summary *readapi.Summary
 	// Selected: not all clusters are in Members; those of Summary are.
@@ -165,7 +167,8 @@ type Schedule struct {
 	Command string `json:"command"`
 }
 
-// Prunable is what a PruneReport says can go, without what was pruned since.
+// Prunable is what a PruneReport says can go, without what was pruned since, unless Unread says that this is
+// not known.
 type Prunable struct {
 	Report      string      `json:"report"`
 	Images      int32       `json:"images"`
@@ -173,6 +176,7 @@ type Prunable struct {
 	Unknown     int32       `json:"unknownClusters"`
 	CompletedAt metav1.Time `json:"completedAt"`
 	Command     string      `json:"command"`
+	Unread      string      `json:"unread,omitempty"`
 }
 
 // New decides what the screen says.
@@ -194,6 +198,9 @@ func New(s Snapshot) *Status {
 		}
 	}
 	st.addReports(s.Reports, s.Prunes)
+	if st.Prunable != nil && s.PrunesUnread != "" {
+		st.Prunable.Unread = "What was pruned since the report is not left out: " + s.PrunesUnread
+	}
 	st.Unread = s.Unread
 	if s.Summary != nil {
 		st.addSummary(s.Summary, s.Selected)

@@ -14,6 +14,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
 	"github.com/pelotech/ot-fleet/cli/render/rendertest"
 	"github.com/pelotech/ot-fleet/cli/status"
 )
@@ -105,6 +106,10 @@ func TestScreens(t *testing.T) {
 	pruned.Status = v1alpha1.ImagePruneStatus{Targets: v1alpha1.TargetCounts{Pruned: 112}, PrunedBytes: 2858730232218}
 	after := status.New(status.Snapshot{Now: now, Reports: burning.Reports, Prunes: []v1alpha1.ImagePrune{pruned}})
 	assert.Equal(t, []any{"spring", int32(0), int64(0)}, []any{after.Prunable.Report, after.Prunable.Images, after.Prunable.Bytes}, "it was pruned since")
+	unread := status.New(status.Snapshot{Now: now, Reports: burning.Reports, PrunesUnread: "imageprunes is forbidden"})
+	page := &render.Page{}
+	unread.Draw(page)
+	assert.Contains(t, render.Print(page, render.Options{}), "  What was pruned since the report is not left out: imageprunes is forbidden\n")
 	burning.Summary, burning.Unread = nil, "From the hub's kinds alone, without its read API: it is not open to you"
 	rendertest.Golden(t, "without-read-api", now, status.New(burning))
 	rendertest.Golden(t, "empty", now, status.New(status.Snapshot{Now: now, Hub: "eu-prod"}))

@@ -57,7 +57,7 @@ it.each([
 // Each message passes formatMessage: a command in it would act on whatever context is the current one.
 it('messages are shown by formatMessage', () => {
   const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((f) => f.endsWith('.tsx'))
-  const others = files.filter((f) => /plainText\([^()]*[mM]essage|[^=$]\{[a-zA-Z.!?]*\.message\}/.test(readFileSync(join(import.meta.dirname, f), 'utf8')))
+  const others = files.filter((f) => /plainText\((?:[^()]*[mM]essage|t\.text|effect\b)|[^=$]\{(?:[a-zA-Z.!?]*\.message|refusal\.text|blocked)\}/.test(readFileSync(join(import.meta.dirname, f), 'utf8')))
   expect(others).toEqual([])
 })
 

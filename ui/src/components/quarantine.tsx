@@ -8,7 +8,7 @@ import { plainText } from '../format'
 import type { Outcome } from '../outcome'
 import { useAnswer } from '../query'
 import { param } from '../route'
-import { Command } from './command'
+import { Command, formatMessage } from './command'
 import { shellWord } from '../shellword'
 import { Panel } from './panel'
 import { Shown } from './states'
@@ -126,8 +126,8 @@ function Effects({ decision }: { decision: QuarantineDecision }) {
         <>
           <h3>What follows</h3>
           <ul class="effects">
-            {decision.effects.map((e) => (
-              <li key={e}>{plainText(e)}</li>
+            {decision.effects.map((effect) => (
+              <li key={effect}>{formatMessage(effect)}</li>
             ))}
           </ul>
         </>

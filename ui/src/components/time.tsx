@@ -1,5 +1,6 @@
 import { splitTimes } from '../estimate'
-import { formatAge, formatClock, plainText, toMilliseconds } from '../format'
+import { formatAge, formatClock, toMilliseconds } from '../format'
+import { formatMessage } from './command'
 import { Time } from './hint'
 
 /** Age shows how long ago a time was. */
@@ -21,5 +22,5 @@ export function Clock({ at }: { at: string | number }) {
 
 /** TextWithTimes shows a text of the hub; times in it are those of the page's zone. */
 export function TextWithTimes({ text, most = 600 }: { text: string; most?: number }) {
-  return <>{splitTimes(plainText(text, most)).map((part) => (part.at ? <Clock key={part.at} at={part.at} /> : part.text))}</>
+  return <>{splitTimes(formatMessage(text, most)).map((part) => (part.at ? <Clock key={part.at} at={part.at} /> : part.text))}</>
 }

@@ -8,7 +8,7 @@ import { refresh } from '../query'
 import { param, setParams } from '../route'
 import { may, refreshSession, roleFor } from '../session'
 import '../styles/write.css'
-import { Command, CopyCommand } from './command'
+import { Command, CopyCommand, formatMessage } from './command'
 import { Dialog } from './dialog'
 import { Hint } from './hint'
 import { Sign } from './sign'
@@ -115,7 +115,7 @@ function WriteDialog({ name, title, action, running, command, danger, blocked, r
       <div class="dialog-actions">
         {/* Beside the buttons: they do not move under the pointer when it goes. */}
         <p class="dialog-blocked" role="status">
-          {!refusal && blocked && <Sign tone="attention">{blocked}</Sign>}
+          {!refusal && blocked && <Sign tone="attention">{formatMessage(blocked, 1024)}</Sign>}
         </p>
         <button type="button" class="button" onClick={close} aria-disabled={isRunning}>
           Cancel
@@ -137,7 +137,7 @@ function WriteDialog({ name, title, action, running, command, danger, blocked, r
 function Refused({ refusal }: { refusal: Refusal }) {
   return (
     <div class="banner banner-bad" role="alert">
-      <strong>{refusal.title}</strong> {refusal.text}
+      <strong>{refusal.title}</strong> {formatMessage(refusal.text.replace(/\s+/g, ' '), 2048) /* webhooks answer in several lines */}
     </div>
   )
 }

@@ -1,7 +1,7 @@
 // The fleet at a glance: what needs a person, the key numbers, and clusters × images.
 import type { Summary } from '../api'
 import { tasksOf } from '../attention'
-import { Command, CopyCommand } from '../components/command'
+import { Command, CopyCommand, formatMessage } from '../components/command'
 import { FirstRun } from '../components/firstrun'
 import { readyImages } from '../firststeps'
 import { MatrixPanel } from '../components/matrixpanel'
@@ -68,14 +68,14 @@ function Tasks({ summary }: { summary: Summary }) {
             <Sign tone={t.tone} bare>
               {t.tone === 'bad' ? 'Failed' : t.tone === 'unknown' ? 'Unknown' : 'Waits'}
             </Sign>
-            <p tabIndex={0} title={plainText(t.text, 240)}>
+            <p tabIndex={0} title={formatMessage(t.text, 240)}>
               <strong>{plainText(t.subject, 80)}</strong>{' '}
               {t.since && (
                 <span class="muted">
                   (<Age at={t.since} />){' '}
                 </span>
               )}
-              {plainText(t.text, 240)}
+              {formatMessage(t.text, 240)}
             </p>
             <span class="task-actions">
               <a class="button" href={t.href}>

@@ -1,1 +1,0 @@
-import{lt as e,pt as t}from"./panel-DXZsf7ky.js";function n(n,r=300){let i=e(n);return t(()=>{if(i.peek()===n)return;let e=setTimeout(()=>i.value=n,r);return()=>clearTimeout(e)},[n]),i.value}export{n as t};

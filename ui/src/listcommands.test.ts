@@ -11,7 +11,7 @@ describe('listRolloutsCommand', () => {
 
 describe('listImagesCommand', () => {
   it.each<[Parameters<typeof listImagesCommand>[0], string | undefined]>([
-    [{ search: '', of: '' }, 'kubectl ot image where NAME'],
+    [{ search: '', of: '' }, 'kubectl ot get rollouts'],
     [{ search: '', of: 'sources' }, 'kubectl ot get images'],
     [{ search: 'ubuntu', of: '' }, undefined],
     [{ search: 'ubuntu', of: 'sources' }, undefined],

@@ -15,8 +15,8 @@ export function listRolloutsCommand(filter: { search: string; phase: string }): 
   return filter.search === '' && filter.phase === '' ? 'kubectl ot get rollouts' : undefined
 }
 
-/** Returns the command that says the same of images, those of the fleet or all sources; undefined where none does. */
+/** Returns the command that lists the same images: those of all sources, or the FleetDiskImages, each of which has its rollout; undefined where none does. */
 export function listImagesCommand(filter: { search: string; of: string }): string | undefined {
   if (filter.search !== '') return undefined
-  return filter.of === 'sources' ? 'kubectl ot get images' : 'kubectl ot image where NAME'
+  return filter.of === 'sources' ? 'kubectl ot get images' : 'kubectl ot get rollouts'
 }

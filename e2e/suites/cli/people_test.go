@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,21 +52,18 @@ func TestEventsAndLogs(t *testing.T) {
 	image := name + "-1.0.0"
 	shared.Members[bergen].AwaitPhase(t, image, v1alpha1.PhaseFailed)
 
-	var events struct {
-		Events []struct{ Side, Object, Reason string }
-	}
+	type event struct{ Side, Object, Reason string }
+	var events struct{ Events []event }
+	failed := -1
 	require.True(t, testenv.AwaitCondition(t, func() bool { // events are written after the status
 		shared.runJSON(t, 0, &events, "events", name, "--cluster", bergen)
-		sides := map[string]bool{}
-		for _, e := range events.Events {
-			sides[e.Side] = true
-		}
-		return sides[bergen]
+		failed = slices.IndexFunc(events.Events, func(e event) bool { return e.Side == bergen && e.Object == "VMDiskImage default/"+image })
+		return failed >= 0
 	}), "%v", &events)
 	result := shared.run(t, 0, "events", "image", image, "--hub", hubContext, "--cluster", bergen)
 	assert.Contains(t, result.Out, "VMDiskImage default/"+image)
 	streamed := shared.run(t, 3, "events", name, "--cluster", bergen, "-w", "--timeout", "5s").Out
-	assert.Equal(t, 1, strings.Count(streamed, events.Events[0].Reason+"  "+events.Events[0].Object+": "), "each once: %s", streamed)
+	assert.Equal(t, 1, strings.Count(streamed, events.Events[failed].Reason+"  "+events.Events[failed].Object+": "), "each once: %s", streamed)
 	assert.Contains(t, shared.run(t, 2, "events", "image", name, "-n", "farm", "--cluster", bergen).Err, "-n farm: "+name+" is a FleetDiskImage, which has no namespace: leave it out")
 	assert.Contains(t, shared.run(t, 2, "events", bergen, "-n", "farm").Err, "-n farm: "+bergen+" is a cluster, which has no namespace: leave it out")
 	assert.Contains(t, shared.run(t, 2, "events", "nothing", "--cluster", bergen).Err, "there is no FleetDiskImage nothing on the hub, and no VMDiskImage default/nothing in context bergen")

@@ -197,6 +197,13 @@ func TestWhy(t *testing.T) {
 	assert.Nil(t, w.Image)
 }
 
+// An image is pruned after the index was read, and before its page is.
+func TestWhyOfAnImagePrunedMeanwhile(t *testing.T) {
+	f := newTestFleet(t, "a")
+	f.Pages = memberPages{"a": {{Namespace: "images", Name: "debian", Prune: &v1alpha1.ReportedPrune{ImageUID: "u"}}}}
+	assert.Equal(t, http.StatusNotFound, f.get(t, "why?cluster=a&namespace=images&name=debian", nil).Code)
+}
+
 // memberPages has the page of each member.
 type memberPages map[string][]v1alpha1.ReportedImage
 

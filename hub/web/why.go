@@ -40,7 +40,8 @@ func (a *API) findImage(request *http.Request, cluster, namespace, name string) 
 		return nil, err
 	}
 	for i := range images {
-		if images[i].Namespace == namespace && images[i].Name == name {
+		// The page may be newer than the index, which has no image that was pruned.
+		if images[i].Namespace == namespace && images[i].Name == name && !images[i].IsPruned() {
 			return &redactImages(images[i : i+1])[0], nil
 		}
 	}

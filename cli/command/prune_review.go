@@ -53,20 +53,35 @@ func (e *environment) newPruneReviewCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		report, err := getReport(ctx, hub, args[0])
+		view, err := e.gatherReview(ctx, hub, args[0], by, spec, limit)
 		if err != nil {
 			return err
 		}
-		if err := prune.CheckApprovable(report, "", spec); err != nil {
-			return err
-		}
-		selection := hubprune.NewSelection(e.now(), by, *spec)
-		if err := eachPage(ctx, hub, report, selection.Add); err != nil {
-			return err
-		}
-		return e.show(prune.NewReview(e.now(), report, selection, limit, ""), exit.Yes)
+		return e.show(view, exit.Yes)
 	})
 	return cmd
+}
+
+func (e *environment) gatherReview(ctx context.Context, hub *connect.Cluster, name string, by readapi.PruneBy, spec *v1alpha1.ImagePruneSpec, limit int) (*prune.Review, error) {
+	report, err := getReport(ctx, hub, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := prune.CheckApprovable(report, "", spec); err != nil {
+		return nil, err
+	}
+	selection := hubprune.NewSelection(e.now(), by, *spec)
+	if err := eachPage(ctx, hub, report, selection.Add); err != nil {
+		return nil, err
+	}
+	var prunes v1alpha1.ImagePruneList
+	source := ""
+	if err := hub.List(ctx, &prunes); apierrors.IsForbidden(err) {
+		source = "what was pruned since is not known: " + err.Error()
+	} else if err != nil {
+		return nil, err
+	}
+	return prune.NewReview(e.now(), report, prunes.Items, selection, limit, source), nil
 }
 
 // eachPage reads the pages of a report, one after the other, and compares them with the

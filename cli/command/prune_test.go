@@ -14,15 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/pelotech/ot-fleet/api/readapi"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 	"github.com/pelotech/ot-fleet/cli/connect"
 	"github.com/pelotech/ot-fleet/cli/exit"
+	"github.com/pelotech/ot-fleet/cli/render"
 	hubprune "github.com/pelotech/ot-fleet/hub/prune"
 )
 
@@ -218,6 +221,40 @@ func TestCreateReport(t *testing.T) {
 	require.ErrorContains(t, err, "choose another name")
 	_, err = e.createReport(t.Context(), hub, []string{"x"}, &reportFlags{selector: "a=b=c"})
 	require.ErrorContains(t, err, "-l a=b=c")
+}
+
+// status counts only what is left to delete: the review that it names says why it shows more.
+func TestReviewSaysWhatWasPruned(t *testing.T) {
+	for name, test := range map[string]struct {
+		pruned     int32
+		forbidden  bool
+		wantScreen string
+	}{
+		"nothing": {wantScreen: "CAN GO  2 images, 48 GiB\n\n"},
+		"one":     {pruned: 1, wantScreen: "CAN GO  2 images, 48 GiB\nPRUNED SINCE  1 image, 24 GiB\n"},
+		"unknown": {pruned: 1, forbidden: true, wantScreen: "(what was pruned since is not known: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, _ := newTestEnvironment("")
+			hub := newPruneHub(true, nil)
+			report, err := getReport(t.Context(), hub, "spring")
+			require.NoError(t, err)
+			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Spec: v1alpha1.ImagePruneSpec{ReportRef: v1alpha1.PruneReportRef{Name: "spring", Digest: report.Status.Digest}}}
+			p.Status.Targets.Pruned, p.Status.PrunedBytes = test.pruned, int64(test.pruned)*24<<30
+			require.NoError(t, hub.Client.Create(t.Context(), p))
+			hub.Client = interceptor.NewClient(hub.Client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if test.forbidden {
+					return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "imageprunes"}, "", nil)
+				}
+				return c.List(ctx, list, options...)
+			}})
+			view, err := e.gatherReview(t.Context(), hub, "spring", readapi.PruneByImage, &v1alpha1.ImagePruneSpec{}, 0)
+			require.NoError(t, err)
+			page := &render.Page{}
+			view.Draw(page)
+			assert.Contains(t, render.Print(page, render.Options{}), test.wantScreen)
+		})
+	}
 }
 
 func TestReviewBeforeApprovalSelectsTheSame(t *testing.T) {

@@ -67,7 +67,7 @@ func selectIn(by readapi.PruneBy, spec v1alpha1.ImagePruneSpec, parts ...v1alpha
 func TestReviewScreens(t *testing.T) {
 	others := v1alpha1.ImagePruneSpec{IncludeOthers: true}
 	review := func(by readapi.PruneBy, spec v1alpha1.ImagePruneSpec, limit int) *prune.Review {
-		return prune.NewReview(now, newReport(nil), selectIn(by, spec, parts()...), limit, "from the hub's kinds; the read API is not open to you")
+		return prune.NewReview(now, newReport(nil), nil, selectIn(by, spec, parts()...), limit, "from the hub's kinds; the read API is not open to you")
 	}
 	rendertest.Golden(t, "by-image", now, review(readapi.PruneByImage, v1alpha1.ImagePruneSpec{}, 0))
 	rendertest.Golden(t, "by-cluster", now, review(readapi.PruneByCluster, others, 1))
@@ -99,7 +99,7 @@ func TestCommandsSelectNoMore(t *testing.T) {
 		"nothing":                      {readapi.PruneByImage, v1alpha1.ImagePruneSpec{Clusters: []string{"lab"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, prune.NewReview(now, newReport(nil), selectIn(test.by, test.spec, parts()...), 0, "").Command)
+			assert.Equal(t, test.want, prune.NewReview(now, newReport(nil), nil, selectIn(test.by, test.spec, parts()...), 0, "").Command)
 		})
 	}
 	require.ErrorContains(t, prune.CheckApprovable(newReport(nil), "0", &people), "Review it: kubectl ot prune review spring"+selected)
@@ -114,7 +114,7 @@ func invalidSchedule(r *v1alpha1.PruneReport) {
 }
 
 func TestAgesAreInOrder(t *testing.T) {
-	v := prune.NewReview(now, newReport(nil), selectIn(readapi.PruneByAge, v1alpha1.ImagePruneSpec{IncludeOthers: true}, parts()...), 0, "")
+	v := prune.NewReview(now, newReport(nil), nil, selectIn(readapi.PruneByAge, v1alpha1.ImagePruneSpec{IncludeOthers: true}, parts()...), 0, "")
 	require.Equal(t, []string{"age/365d and more", "age/90d to 365d", "age/7d to 30d", "age/less than 7d", "age/unknown since when"}, v.Names())
 }
 

@@ -34,8 +34,10 @@ type Review struct {
 	IncludeOthers bool `json:"includeOthers,omitempty"`
 	// Selected is what --images and --clusters select; absent without them.
 	Selected *v1alpha1.PruneTotal `json:"selected,omitempty"`
+	// Pruned is what ImagePrunes of the report have deleted since of all candidates; absent for none.
+	Pruned   *v1alpha1.PruneTotal `json:"pruned,omitempty"`
 	Warnings []string             `json:"warnings,omitempty"`
-	// Source is where the candidates were read.
+	// Source is where the review was read, and what could not be.
 	Source  string `json:"source,omitempty"`
 	Command string `json:"command,omitempty"`
 
@@ -85,8 +87,11 @@ func NewReport(now time.Time, r *v1alpha1.PruneReport) *Review {
 }
 
 // NewReview returns the review of a complete report. s has all its parts.
-func NewReview(now time.Time, r *v1alpha1.PruneReport, s *hubprune.Selection, limit int, source string) *Review {
+func NewReview(now time.Time, r *v1alpha1.PruneReport, prunes []v1alpha1.ImagePrune, s *hubprune.Selection, limit int, source string) *Review {
 	v := NewReport(now, r)
+	if left := r.CandidatesLeft(prunes); left != r.Status.Candidates {
+		v.Pruned = &v1alpha1.PruneTotal{Count: v.Candidates.Count - left.Count, Bytes: v.Candidates.Bytes - left.Bytes}
+	}
 	v.By, v.Groups, v.Limit, v.Source, v.Command, v.IncludeOthers = s.By(), s.Groups(), limit, source, "", s.Spec().IncludeOthers
 	v.GroupsTotal = len(v.Groups)
 	v.Warnings = s.Absences()

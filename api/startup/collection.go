@@ -11,11 +11,13 @@ const (
 	// restingGCPercent is GOGC of a program at rest. Most of its heap lives as long as the connections and
 	// objects that it is for, and Go's default would hold as much again.
 	restingGCPercent = 50
-	// While a program is busy, half of such a heap is garbage each second or so, and to collect that the
-	// whole heap is marked. Then the heap may grow to maxBusyHeap, and to a third of the memory limit, as
-	// long as collections are more frequent than wantedCollectionInterval.
-	maxBusyHeap              = 192 << 20
-	wantedCollectionInterval = 5 * time.Second
+	// busyGCPercent is Go's default. While a program is busy, half of such a heap is garbage each second or
+	// so, and to collect that the whole heap is marked. A heap that would grow beyond maxBusyHeap, or a
+	// third of the memory limit, is collected as at rest.
+	busyGCPercent = 100
+	maxBusyHeap   = 192 << 20
+	// busyCollectionInterval: a program is busy if at rest it would collect more often.
+	busyCollectionInterval = 5 * time.Second
 	// paceInterval is how often that is looked at.
 	paceInterval = 2 * time.Second
 )
@@ -30,16 +32,14 @@ func startPacingCollections() {
 	go paceCollections(uint64(min(maxBusyHeap, debug.SetMemoryLimit(-1)/3)))
 }
 
-// chooseGCPercent returns GOGC by what lives in the heap and what is allocated per second. It doubles in
-// steps, so that it seldom changes.
+// chooseGCPercent returns GOGC by what lives in the heap and what is allocated per second.
 func chooseGCPercent(liveBytes, bytesPerSecond, busyHeap uint64) int {
-	percent := restingGCPercent
-	wanted := float64(bytesPerSecond) * wantedCollectionInterval.Seconds()
-	garbage := func(percent int) float64 { return float64(liveBytes) * float64(percent) / 100 }
-	for liveBytes > 0 && garbage(percent) < wanted && float64(liveBytes)+garbage(2*percent) <= float64(busyHeap) {
-		percent *= 2
+	untilCollected := float64(liveBytes) * restingGCPercent / 100
+	busy := untilCollected < float64(bytesPerSecond)*busyCollectionInterval.Seconds()
+	if busy && liveBytes+liveBytes*busyGCPercent/100 <= busyHeap {
+		return busyGCPercent
 	}
-	return percent
+	return restingGCPercent
 }
 
 func paceCollections(busyHeap uint64) {

@@ -32,6 +32,14 @@ func TestFailedPruneNamesOfflineClusters(t *testing.T) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents, IsSilent: true}
 			s.reportState(v1alpha1.PrunePending, "", "b/farm/z")
 		}, text + offline + ": b"},
+		"one had two agents, is silent, and one of them deleted": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents, IsSilent: true}
+			s.reportState(v1alpha1.PrunePruned, "", "b/farm/z", "b/farm/ubuntu-1")
+		}, text + offline + ": b"},
+		"one had two agents, is silent, and one of them skipped": {func(s *pruneScenario) {
+			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonTwoAgents, IsSilent: true}
+			s.reportState(v1alpha1.PruneSkipped, v1alpha1.PruneReferenced, "b/farm/z", "b/farm/ubuntu-1")
+		}, text + offline + ": b"},
 		"one is offline and done": {func(s *pruneScenario) {
 			s.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: v1alpha1.ReasonSilent}
 			s.reportState(v1alpha1.PrunePruned, "", "b/farm/z", "b/farm/ubuntu-1")

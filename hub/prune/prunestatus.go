@@ -82,7 +82,8 @@ func (e *pruneEvaluation) offlineMessage() string {
 		if !member.isPlanCut() || t.ClusterUID == "" || member.ClusterUID != t.ClusterUID || e.heldBy(t) != "" {
 			continue
 		}
-		if reported, found := e.Reported(*t); !found || !isFinal(reported.State) {
+		// What one of two agents ended with says nothing of the other.
+		if reported, found := e.Reported(*t); !found || !isFinal(reported.State) || member.OfflineReason == v1alpha1.ReasonTwoAgents {
 			clusters = append(clusters, t.Cluster)
 		}
 	}

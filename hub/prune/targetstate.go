@@ -66,6 +66,8 @@ func (v *PruneView) targetState(t *Target, index int) v1alpha1.PruneStatus {
 		return newState(v1alpha1.PruneWaiting, held, "an older ImagePrune has the same image: this one waits for its end")
 	case held != "":
 		return newState(v1alpha1.PruneWaiting, held, "the plan of its cluster has no room until other ImagePrunes end")
+	case member.OfflineReason == v1alpha1.ReasonTwoAgents: // what has begun goes on in both
+		return newState(v1alpha1.PruneWaiting, "", "waiting for its cluster: "+member.offlineText()+", and until that has ended the hub cannot tell what is deleted there (see its MemberCluster)")
 	case member.OfflineReason != "":
 		return newState(v1alpha1.PruneWaiting, "", "waiting for its cluster: "+member.offlineText()+", and continues when that has ended (see its MemberCluster)")
 	case reported.State == v1alpha1.PruneWaiting && reported.Message != "":

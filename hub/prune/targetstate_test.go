@@ -41,7 +41,9 @@ func TestTargetState(t *testing.T) {
 	} {
 		offline := newPruneScenario()
 		offline.Members["b"] = prune.Member{ClusterUID: "uid-b", OfflineReason: reason}
-		require.Contains(t, prune.TargetState(offline.PruneView, offline.Targets[1]).Message, "waiting for its cluster: "+want+", and", reason)
+		waits := prune.TargetState(offline.PruneView, offline.Targets[1]).Message
+		require.Contains(t, waits, "waiting for its cluster: "+want+", and", reason)
+		require.Equal(t, reason == v1alpha1.ReasonTwoAgents, !strings.Contains(waits, "and continues when"), "%s: with two agents, what has begun goes on", reason)
 		offline.Now = now.Add(time.Minute)
 		offline.Prune.Status = decideAndCheck(t, offline.PruneView).Status
 		require.Contains(t, offline.Prune.Status.Message, ", for b ("+want+"). ", reason)

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -85,7 +86,9 @@ func (r Findings) SetStatus(status *v1alpha1.MemberLinkStatus, challenge string)
 	status.ReportConnection = r.ReportConnection
 	status.Another, status.Older = r.OtherCluster, r.ReportOlder
 	status.SyncError, status.ReportRefused = v1alpha1.SanitizeText(r.SyncError, 1024), r.ReportRefused
-	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, r.DroppedFields
+	// Invariant: the status shares no memory with the findings, which may be those of an object in a cache.
+	// An answer to the status' update is decoded into it.
+	status.Ahead, status.AheadGrant, status.Dropped = nil, r.NewerGrant, slices.Clone(r.DroppedFields)
 	if ahead := r.NewerPlan; ahead != (v1alpha1.PlanVersion{}) {
 		status.Ahead = &ahead
 	}

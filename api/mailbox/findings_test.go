@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
@@ -74,4 +75,13 @@ func TestFindingsFromStatus(t *testing.T) {
 	findings.ConfirmedSequence = 0
 	require.Equal(t, findings, FindingsFromStatus(&status, "another process's"), "a confirmation of another challenge is ignored")
 	require.Equal(t, Findings{}, FindingsFromStatus(&v1alpha1.MemberLinkStatus{}, ""))
+}
+
+// A cache hands out objects without a copy.
+func TestAnswerToAnUpdateDoesNotChangeTheCachedStatus(t *testing.T) {
+	cached := &v1alpha1.MemberLinkStatus{Dropped: []string{"ClusterPlan.spec.images"}, Ahead: &v1alpha1.PlanVersion{Sequence: 1}}
+	next := cached.DeepCopy()
+	FindingsFromStatus(cached, "").SetStatus(next, "")
+	require.NoError(t, utiljson.Unmarshal([]byte(`{"dropped":["another"],"ahead":{"sequence":2}}`), next))
+	require.Equal(t, &v1alpha1.MemberLinkStatus{Dropped: []string{"ClusterPlan.spec.images"}, Ahead: &v1alpha1.PlanVersion{Sequence: 1}}, cached)
 }

@@ -299,7 +299,9 @@ func decidePlan(s snapshot, namespace string, written, desired map[string]string
 	if !write {
 		return nil
 	}
-	next.Spec = spec
+	// Invariant: the plan shares no memory with rollouts and reports, which others read at the same time. The
+	// answer to its write is decoded into it.
+	next.Spec = *spec.DeepCopy()
 	if s.plan != nil {
 		budget.RecordSuperseded(next, s.plan, s.acknowledgedPlan())
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -192,4 +193,24 @@ type recordedImages struct {
 func (r *recordedImages) SetPlanRefused(member string, refused bool) {
 	r.refused = append(r.refused, refused)
 	r.FleetState.SetPlanRefused(member, refused)
+}
+
+// What rollouts desire is one object for all members, and the held policy is that of the report.
+func TestAnswerToAWriteOfThePlanChangesNothingElse(t *testing.T) {
+	newState := func() snapshot {
+		s := settledMember(t)
+		s.root.Report.Plan, s.root.Report.PlanPolicy = &v1alpha1.PlanVersion{Epoch: 2, Sequence: 1}, map[string]string{"concurrency": "2"}
+		s.images.Images = []v1alpha1.PlannedImage{{Namespace: "farm", Name: "ubuntu", Spec: v1alpha1.VMDiskImageSpec{
+			ExtraHeaders: []string{"A: b"}, Publish: &v1alpha1.Publish{Name: "ubuntu"},
+		}}}
+		return s
+	}
+	s, want := newState(), newState()
+	d := decide(s)
+	require.NotNil(t, d.plan)
+	require.Equal(t, want.root.Report.PlanPolicy, d.plan.Spec.Policy, "it is held")
+	require.NoError(t, utiljson.Unmarshal([]byte(`{"spec":{
+		"policy":{"concurrency":"9"},"images":[{"name":"another","spec":{"extraHeaders":["C: d"],"publish":{"name":"another"}}}]}}`), d.plan))
+	assert.Equal(t, want.root.Report.PlanPolicy, s.root.Report.PlanPolicy)
+	assert.Equal(t, want.images, s.images)
 }

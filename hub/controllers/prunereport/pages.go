@@ -36,7 +36,8 @@ func (r *Reconciler) writePage(ctx context.Context, report *v1alpha1.PruneReport
 		},
 		Clusters: clusters,
 	}
-	err := r.Create(ctx, page)
+	// Pages share memory, and are written at the same time: each answer is decoded into a copy.
+	err := r.Create(ctx, page.DeepCopy())
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating PruneReportPage %s: %w", name, err)
 	}

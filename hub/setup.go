@@ -119,7 +119,7 @@ func newManager(cfg *rest.Config, o options, needed []health.Permission) (mcmana
 // createManager returns the address at which other replicas reach this one.
 func (h *hub) createManager() (served readapi.ReplicaAddress, err error) {
 	h.members = memberclient.New(memberclient.Options{
-		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, AlignProbes: true, UserAgent: userAgent(),
+		RequestTimeout: h.memberTimeout, ProbeInterval: h.probeInterval, UserAgent: userAgent(),
 	})
 	h.apiServer.Bounded.Wrap(relaycontroller.MeasureUploads)
 	managerOptions := h.ManagerOptions(h.apiServer, newScheme(), cacheOptions(h.options), readapi.ElectionLease)

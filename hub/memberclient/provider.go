@@ -101,6 +101,7 @@ var _ multicluster.Provider = (*Provider)(nil)
 // New returns a Provider without members.
 func New(o Options) *Provider {
 	o.SetDefaults()
+	o.AlignProbes = true // of hundreds of members
 	if o.UserAgent == "" {
 		o.UserAgent = "ot-hub"
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/pelotech/ot-fleet/api/transport"
 	"github.com/pelotech/ot-fleet/api/trigger"
@@ -328,7 +329,7 @@ func readPendingEvents(first []byte, from io.Reader, newObject func(watch.EventT
 // eventDecoder decodes what one stream delivers, then what another one does. Only while an event is
 // read does a stream have one, with a buffer as large as its events.
 type eventDecoder struct {
-	*json.Decoder
+	kjson.Decoder
 	first bytes.Reader
 	from  io.Reader
 	ahead [16]byte
@@ -340,7 +341,7 @@ const maxKeptEventBytes = 64 << 10
 // Invariant: those in the pool have read whole events, and nothing but space after them.
 var eventDecoders = sync.Pool{New: func() any {
 	d := &eventDecoder{}
-	d.Decoder = json.NewDecoder(d)
+	d.Decoder = kjson.NewDecoderCaseSensitivePreserveInts(d)
 	return d
 }}
 
@@ -374,7 +375,7 @@ var errNoEvent = errors.New("it is no event of a watch")
 // decodeEvent decodes {"type": …, "object": …}. The object is decoded as it is read, since API servers
 // write the type first: to find its end, and then decode it, takes twice the time. Invariant: the object
 // is what its type says, whatever a server sends: neither is said twice.
-func decodeEvent(from *json.Decoder, newObject func(watch.EventType) any) (event watchEvent, err error) {
+func decodeEvent(from kjson.Decoder, newObject func(watch.EventType) any) (event watchEvent, err error) {
 	began := false
 	defer func() {
 		if began && errors.Is(err, io.EOF) {
@@ -417,7 +418,7 @@ func decodeEvent(from *json.Decoder, newObject func(watch.EventType) any) (event
 	if event.Object == nil {
 		event.Object = newObject(event.Type)
 		if untyped != nil {
-			err = json.Unmarshal(untyped, event.Object)
+			err = utiljson.Unmarshal(untyped, event.Object)
 		}
 	}
 	return event, err

@@ -1,7 +1,6 @@
 package hubclient
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
@@ -278,9 +278,27 @@ func TestMailboxCacheCountsWhatItKeeps(t *testing.T) {
 }
 
 func decodeText(t *testing.T, w *mailboxWatch, object string) watchEvent {
-	event, err := decodeEvent(json.NewDecoder(strings.NewReader(`{"type":"ADDED","object":`+object+`}`)), w.newEventObject)
+	event, err := decodeEvent(kjson.NewDecoderCaseSensitivePreserveInts(strings.NewReader(`{"type":"ADDED","object":`+object+`}`)), w.newEventObject)
 	require.NoError(t, err)
 	return event
+}
+
+// A field in other letters is none, in lists and in events. Otherwise each reconnect would change the object.
+func TestEventsHaveTheFieldsOfLists(t *testing.T) {
+	w, err := connectTo(t, scriptedServer{}).newWatch(&v1alpha1.ClusterReport{})
+	require.NoError(t, err)
+	for _, events := range []string{`{"type":"ADDED","object":%s}`, `{"object":%s,"type":"ADDED"}`} {
+		page := reportPage("page-0", "", 1)
+		for _, text := range []string{page, strings.Replace(page, `"page":`, `"Page":`, 1), strings.Replace(page, `"images":`, `"IMAGES":`, 1)} {
+			listed, err := w.decode([]byte(text))
+			require.NoError(t, err)
+			var event watchEvent
+			require.ErrorIs(t, readEvents(strings.NewReader(fmt.Sprintf(events, text)), w.newEventObject, func(e watchEvent) error { event = e; return nil }), io.EOF)
+			require.Equal(t, listed, event.Object)
+			read := event.Object.(*v1alpha1.ClusterReport).Page
+			require.Equal(t, text == page, read != nil && len(read.Images) == 1)
+		}
+	}
 }
 
 // Whatever a server sends as an event is refused or applied.
@@ -298,7 +316,7 @@ func TestEventsOfHostileServers(t *testing.T) {
 	}
 	events := []string{""}
 	for from := 0; from < len(events); from++ {
-		event, err := decodeEvent(json.NewDecoder(strings.NewReader("{"+events[from]+"}")), w.newEventObject)
+		event, err := decodeEvent(kjson.NewDecoderCaseSensitivePreserveInts(strings.NewReader("{"+events[from]+"}")), w.newEventObject)
 		if err == nil {
 			require.NotPanics(t, func() { _, _ = w.apply(t.Context(), event) }, events[from])
 		}

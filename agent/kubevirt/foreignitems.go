@@ -17,6 +17,10 @@ import (
 // claims of that restore (KubeVirt 1.8).
 const restoreAnnotation = "restore.kubevirt.io/lastRestoreUID"
 
+// maxMigrations bounds AnnotationMigratedVolumes, which others may write, too: a machine has 17 disks at most, and a
+// lost status may lack some that were removed. Each decision about a machine reads it many times.
+const maxMigrations = 64
+
 var (
 	volumesPath    = []string{"spec", "template", "spec", "volumes"}
 	interfacesPath = []string{"spec", "template", "spec", "domain", "devices", "interfaces"}
@@ -91,7 +95,7 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 	}
 	_ = unstructured.SetNestedSlice(desired.Object, desiredItems, volumesPath...) // it has just been read there
 
-	records := migrations(live, vm)
+	var records []string
 	for _, item := range liveItems {
 		name := itemName(item)
 		isDisk := slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
@@ -100,9 +104,9 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 			records = append(records, migrationRecord(name, claim)) // a restored disk is detached: nothing else tells of the claim
 		}
 	}
+	records = boundRecords(append(records, migrations(live, vm)...))
 	// What is left out would stay: the annotation is not of this apply alone.
 	if _, isRecorded := live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes]; isRecorded || len(records) > 0 {
-		slices.Sort(records)
 		annotations := desired.GetAnnotations()
 		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(records, ",")
 		desired.SetAnnotations(annotations)
@@ -121,15 +125,10 @@ func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualM
 
 // migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
 // machine's disks, also by the overlay. A recorded one stays when spec.disks no longer has the disk, also once it
-// is detached.
+// is detached. Those that are attached come first.
 func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (records []string) {
 	recorded := recordedMigrations(live)
 	volumes, _, _ := unstructured.NestedSlice(live.Object, volumesPath...)
-	for _, record := range recorded {
-		if name, claim, _ := strings.Cut(record, "="); claim != "" && indexOfItem(volumes, name) < 0 {
-			records = append(records, record)
-		}
-	}
 	for _, item := range volumes {
 		name := itemName(item)
 		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
@@ -139,14 +138,28 @@ func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (r
 			records = append(records, record)
 		}
 	}
-	slices.Sort(records)
-	return records
+	for _, record := range recorded {
+		if name, claim, _ := strings.Cut(record, "="); claim != "" && indexOfItem(volumes, name) < 0 {
+			records = append(records, record)
+		}
+	}
+	return boundRecords(records)
 }
 
 func migrationRecord(volume, claim string) string { return volume + "=" + claim }
 
+// boundRecords keeps the first records, and sorts them.
+//
+// Invariant: what is written is read back whole, or it would be written again and again.
+func boundRecords(records []string) []string {
+	records = records[:min(len(records), maxMigrations)]
+	slices.Sort(records)
+	return records
+}
+
 func recordedMigrations(live *unstructured.Unstructured) []string {
-	return strings.Split(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
+	records := strings.SplitN(live.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",", maxMigrations+1)
+	return records[:min(len(records), maxMigrations)]
 }
 
 // recordedClaim returns the claim that a volume was migrated to; empty for none.

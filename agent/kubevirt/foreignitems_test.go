@@ -2,12 +2,16 @@ package kubevirt_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
+	"github.com/pelotech/ot-fleet/api/apitest"
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
 // TestReplacingClaimCopiesNoVolumes: each decision about a machine asks for it many times per disk.
@@ -26,4 +30,37 @@ func TestReplacingClaimCopiesNoVolumes(t *testing.T) {
 		})
 	}
 	assert.InDelta(t, allocations(1), allocations(16), 1)
+}
+
+// TestLongRecordOfMigrationsIsBounded: others may write it, and what is recorded of the machine's disks stays.
+func TestLongRecordOfMigrationsIsBounded(t *testing.T) {
+	var forged []string
+	for i := range 9000 {
+		forged = append(forged, fmt.Sprintf("%d=b", i))
+	}
+	live := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"updateVolumesStrategy": "Migration", "template": map[string]any{"spec": map[string]any{"volumes": []any{
+			map[string]any{"name": "root", "dataVolume": map[string]any{"name": "fast"}},
+			map[string]any{"name": "scratch", "dataVolume": map[string]any{"name": "faster"}},
+		}}},
+	}}}
+	live.SetAnnotations(map[string]string{v1alpha1.AnnotationMigratedVolumes: strings.Join(forged, ",")})
+	machine := apitest.VirtualMachine("ns", "vm").Obj()
+	machine.Spec.Disks = []v1alpha1.Disk{{Name: "scratch"}}
+
+	record := kubevirt.UnrecordedMigrations(live, machine)
+	records := strings.Split(record, ",")
+	require.Len(t, records, 64)
+	assert.Subset(t, records, []string{"root=fast", "scratch=faster"})
+
+	live.SetAnnotations(map[string]string{v1alpha1.AnnotationMigratedVolumes: record})
+	assert.Empty(t, kubevirt.UnrecordedMigrations(live, machine), "it is recorded once")
+	unstructured.RemoveNestedField(live.Object, "spec", "updateVolumesStrategy")
+	for volume, want := range map[string]string{"root": "fast", "scratch": "faster"} {
+		claim, isMigration := kubevirt.ReplacingClaim(live, volume, "former")
+		assert.Equal(t, []any{want, true}, []any{claim, isMigration})
+	}
+	live.SetAnnotations(map[string]string{v1alpha1.AnnotationMigratedVolumes: strings.Join(append(forged, "root=fast"), ",")})
+	_, isMigration := kubevirt.ReplacingClaim(live, "root", "vm-root")
+	assert.False(t, isMigration, "each decision reads the first records alone")
 }

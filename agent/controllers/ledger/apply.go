@@ -25,7 +25,8 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 	requeueAfter = found.requeueAfter
 	missing := r.missingDataVolumes(decision, found)
 	var waiting []v1alpha1.Slot
-	for _, slot := range trigger.InTurn(&r.creations, missing, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume }) {
+	inTurn := trigger.InTurn(&r.creations, missing, func(s v1alpha1.Slot) (namespace, name string) { return s.Image.Namespace, s.DataVolume })
+	for i, slot := range inTurn {
 		if r.creations.Skips(slot.Image.Namespace, time.Now()) {
 			waiting = append(waiting, slot)
 			continue
@@ -34,6 +35,8 @@ func (r *Reconciler) applyDecision(ctx context.Context, decision ledger.Decision
 		retryAfter, err := r.createDataVolume(ctx, found.images[slot.Image.UID], slot)
 		if retryAfter > 0 {
 			requeueAfter = trigger.Earliest(requeueAfter, retryAfter)
+			r.recordWait(slot, "")
+			waiting = append(waiting, inTurn[i+1:]...)
 			break // the later ones must not start before it
 		}
 		r.creations.Record(slot.Image.Namespace, slot.DataVolume, err, began, time.Now())

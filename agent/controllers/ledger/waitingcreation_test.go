@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -136,6 +137,25 @@ func TestWaitNamesWhatIsNotCreated(t *testing.T) {
 			apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-1")), v1alpha1.ReasonImporting, "connection reset")
 			apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-2")), v1alpha1.ReasonImporting, fmt.Sprintf(wait, "img-1"))
 		})
+	}
+}
+
+// While the admission policy does not know a slot yet, neither it nor a later one names an image that imports.
+func TestWaitEndsWhileSlotIsUnlisted(t *testing.T) {
+	m := newFleetMember(t, 3, queuedImages(3)...)
+	unlisted := apierrors.NewForbidden(cdiv1.Resource("datavolumes"), "", errors.New("ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: no slot"))
+	answers := map[string]error{"img-0": errors.New("failed calling a webhook")}
+	m.interceptCreations(func(dv *cdiv1.DataVolume) error { return answers[dv.Annotations[v1alpha1.AnnotationImageName]] })
+	_, err := m.Reconcile(t.Context(), ctrl.Request{})
+	require.ErrorContains(t, err, "webhook")
+	for _, img := range []string{"img-1", "img-2"} {
+		apitest.RequireFinding(t, m.CreationProblem(m.slotOf(img)), v1alpha1.ReasonImporting, "waits for that of VMDiskImage img-0")
+	}
+
+	answers, m.creations = map[string]error{"img-1": unlisted}, trigger.NamespaceBackoff{}
+	require.Positive(t, m.mustReconcile().RequeueAfter)
+	for _, img := range []string{"img-0", "img-1", "img-2"} {
+		assert.Nil(t, m.CreationProblem(m.slotOf(img)), img)
 	}
 }
 

@@ -43,9 +43,19 @@ func (m *fleetMember) slotOf(img string) v1alpha1.Slot {
 	return v1alpha1.Slot{}
 }
 
+// slowBackoff has a creation that fails keep the others of its namespace waiting for longer than a test takes.
+func slowBackoff() (b trigger.NamespaceBackoff) {
+	past := time.Now().Add(-10 * time.Minute)
+	for range 12 {
+		b.Record("ns", "former", errors.New("failed"), past, past)
+	}
+	return b
+}
+
 // newWaitingMember returns a member where img-1 waits for the DataVolume of *failing, which is img-0.
 func newWaitingMember(t *testing.T) (m *fleetMember, failing *string) {
 	m = newFleetMember(t, 2, queuedImages(2)...)
+	m.creations = slowBackoff()
 	failing = new("img-0")
 	m.failCreationsOf(failing)
 	_, err := m.Reconcile(t.Context(), ctrl.Request{})
@@ -66,13 +76,13 @@ func TestWaitForFailingSiblingIsNamed(t *testing.T) {
 	const wait = "its DataVolume waits for that of VMDiskImage img-0, which cannot be created: see that image"
 	apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-0")), v1alpha1.ReasonImporting, "failed calling a webhook")
 	apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-1")), v1alpha1.ReasonImporting, wait)
-	m.creations = trigger.NamespaceBackoff{}
+	m.creations = slowBackoff()
 	_, err := m.Reconcile(t.Context(), ctrl.Request{})
 	require.Error(t, err)
 	apitest.RequireFinding(t, m.CreationProblem(m.slotOf("img-1")), v1alpha1.ReasonImporting, wait)
 	assert.Empty(t, requeued, "no problem has changed")
 
-	*failing, m.creations = "", trigger.NamespaceBackoff{}
+	*failing, m.creations = "", slowBackoff()
 	m.mustReconcile()
 	assert.Nil(t, m.CreationProblem(m.slotOf("img-0")))
 	assert.Nil(t, m.CreationProblem(m.slotOf("img-1")))
@@ -118,6 +128,7 @@ func TestWaitNamesWhatIsNotCreated(t *testing.T) {
 					if isFirst && tt.isStored {
 						require.NoError(t, c.Create(ctx, obj, opts...))
 					}
+					m.creations = slowBackoff() // also after a success
 					return errors.New("connection reset")
 				},
 			})
@@ -143,6 +154,7 @@ func TestWaitNamesWhatIsNotCreated(t *testing.T) {
 // While the admission policy does not know a slot yet, neither it nor a later one names an image that imports.
 func TestWaitEndsWhileSlotIsUnlisted(t *testing.T) {
 	m := newFleetMember(t, 3, queuedImages(3)...)
+	m.creations = slowBackoff()
 	unlisted := apierrors.NewForbidden(cdiv1.Resource("datavolumes"), "", errors.New("ValidatingAdmissionPolicy 'ot-agent-datavolumes' with binding 'ot-agent-datavolumes' denied request: no slot"))
 	answers := map[string]error{"img-0": errors.New("failed calling a webhook")}
 	m.interceptCreations(func(dv *cdiv1.DataVolume) error { return answers[dv.Annotations[v1alpha1.AnnotationImageName]] })
@@ -152,7 +164,7 @@ func TestWaitEndsWhileSlotIsUnlisted(t *testing.T) {
 		apitest.RequireFinding(t, m.CreationProblem(m.slotOf(img)), v1alpha1.ReasonImporting, "waits for that of VMDiskImage img-0")
 	}
 
-	answers, m.creations = map[string]error{"img-1": unlisted}, trigger.NamespaceBackoff{}
+	answers, m.creations = map[string]error{"img-1": unlisted}, slowBackoff()
 	require.Positive(t, m.mustReconcile().RequeueAfter)
 	for _, img := range []string{"img-0", "img-1", "img-2"} {
 		assert.Nil(t, m.CreationProblem(m.slotOf(img)), img)
@@ -163,7 +175,7 @@ func TestWaitEndsWhileSlotIsUnlisted(t *testing.T) {
 func TestTimeoutOfUntriedSlotNamesItsCause(t *testing.T) {
 	m, _ := newWaitingMember(t)
 	m.elapsed += 2 * time.Hour
-	m.creations = trigger.NamespaceBackoff{}
+	m.creations = slowBackoff()
 	m.mustReconcile()
 	for name, want := range map[string]string{"img-0": "failed calling a webhook", "img-1": "waits for that of VMDiskImage img-0"} {
 		img := &v1alpha1.VMDiskImage{}

@@ -192,6 +192,9 @@ func Decide(v View) Decision {
 	d.countReferences()
 	if IsReleased(v.Image) {
 		d.describeReleased()
+		if d.decision.NeedsLiveRead {
+			return Decision{NeedsLiveRead: true}
+		}
 		d.redactHeaders()
 		return d.decision
 	}

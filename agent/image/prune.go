@@ -172,7 +172,8 @@ func (d *decider) showUnconfirmedPrune(uid types.UID) {
 }
 
 // showReleasedPrune says what the prune of a released image waits for. Once the image is gone, it counts as pruned.
-// One whose window was open at the deletion waits, too; the event of that status has an undo end it.
+// One whose window was open at the deletion waits, too, unless it is withdrawn; the event of that status has an undo
+// end it, and another prune wait.
 //
 // Invariant: a prune that may have deleted the image stays Pending, whatever is requested: an undo is too late.
 func (d *decider) showReleasedPrune(requested *v1alpha1.PlannedPrune) {
@@ -182,7 +183,11 @@ func (d *decider) showReleasedPrune(requested *v1alpha1.PlannedPrune) {
 	case pending != nil && pending.Until != nil && !d.Image.DeletionTimestamp.Before(pending.Until):
 	case pending != nil && (d.Plan.Unknown || requested != nil && requested.UID == pending.UID):
 		d.showWaitingPrune(pending.UID, message)
-	case pending != nil || requested == nil || d.hasPruneEnded(requested.UID):
+	case pending != nil:
+		if d.requireLive() { // the cached plan may be stale
+			d.endPrune(pending.UID, v1alpha1.PruneSkipped, v1alpha1.PruneInTransition, "is being deleted without the agent's finalizer, and the hub no longer requests the prune")
+		}
+	case requested == nil || d.hasPruneEnded(requested.UID):
 	case requested.Undo:
 		d.endPrune(requested.UID, v1alpha1.PruneUndone, v1alpha1.PruneUndoAsked, undoneMessage)
 	default:

@@ -102,6 +102,21 @@ func TestPruneOfReleasedImage(t *testing.T) {
 			w.reconcile()
 			w.plan = image.PlannedState{Keep: true, Unknown: true}
 		}, v1alpha1.PruneWaiting, released},
+		"its window is open, and it is withdrawn": {func(w *simulation) {
+			w.planPrune("prune", time.Hour)
+			w.reconcile()
+			w.plan = image.PlannedState{}
+		}, v1alpha1.PruneSkipped, "the hub no longer requests the prune"},
+		"another one's window is open, and that is withdrawn": {func(w *simulation) {
+			w.planPrune("former", time.Hour)
+			w.reconcile()
+			w.planPrune("prune", time.Hour)
+		}, v1alpha1.PruneWaiting, released},
+		"it may have deleted the image, and is withdrawn": {func(w *simulation) {
+			w.planPrune("prune", 0)
+			w.reconcile()
+			w.plan = image.PlannedState{}
+		}, v1alpha1.PrunePending, "is deleted after"},
 		"it may have deleted the image, and is undone": {func(w *simulation) {
 			p := w.planPrune("prune", 0)
 			w.reconcile()
@@ -141,4 +156,15 @@ func TestPruneOfReleasedImage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stale plan of the cache ends no prune of a released image.
+func TestStalePlanEndsNoPruneOfReleasedImage(t *testing.T) {
+	w := newPendingPruneSimulation(t)
+	w.releaseImage()
+	w.syncCaches()
+	w.cachedPlan.Prune = nil
+	w.reconcileCached(allWrites)
+	assert.True(t, w.lastViewLive)
+	assert.Equal(t, v1alpha1.PruneWaiting, w.status().Prune.State)
 }

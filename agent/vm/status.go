@@ -241,6 +241,8 @@ func (d *diskDecider) adjustments() (sentences []string) {
 			claim := d.replacingClaim()
 			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s, which is kept, also when this machine is deleted: to discard what the guest has written, delete that claim with its DataVolume, and remove %s=%s from annotation %s of the KubeVirt VirtualMachine (then DataVolume %s is the disk again)",
 				d.title, claim, d.name, claim, v1alpha1.AnnotationMigratedVolumes, d.objectName))
+		case ready && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM): // restored, and recorded once it is detached
+			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s of a snapshot that KubeVirt has restored, which is kept: to discard what the guest has written, restart the machine, which detaches the disk; this condition then says what to delete", d.title, d.replacingClaim()))
 		case ready && d.isOwned():
 			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is kept until the machine is deleted: to discard what the guest has written, delete DataVolume %s", d.title, d.objectName))
 		}

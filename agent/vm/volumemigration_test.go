@@ -212,6 +212,8 @@ func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
 			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
 			former := w.VM.Spec.Disks
 			w.VM.Spec.Disks = slices.DeleteFunc(slices.Clone(former), func(disk v1alpha1.Disk) bool { return disk.Name == tt.disk })
+			w.reconcile()
+			assert.Contains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "disk "+tt.disk+" is not in spec.disks and is PersistentVolumeClaim faster", "while it runs")
 			w.setKubeVirtStatus("Stopped", nil)
 			for range 3 {
 				require.Empty(t, w.reconcile().CreateDisks)
@@ -231,6 +233,22 @@ func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
 			assert.Nil(t, w.lastDecision.ApplyKubeVirtVM, "nothing is left to apply")
 			assert.Equal(t, tt.wantVolume == "faster", strings.Contains(w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "migrates volumes: disk "+tt.disk+" is PersistentVolumeClaim faster"))
 		})
+	}
+}
+
+// TestRestoredDiskIsNamedUntilItIsDetached: also without the DataVolume of before, and with no advice to delete that.
+func TestRestoredDiskIsNamedUntilItIsDetached(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	w.restoreDisk("faster")
+	w.reconcile()
+	w.VM.Spec.Disks = slices.DeleteFunc(slices.Clone(w.VM.Spec.Disks), func(disk v1alpha1.Disk) bool { return disk.Name == "scratch" })
+	for _, lose := range []func(){func() {}, func() { w.removeDataVolume("scratch") }} {
+		lose()
+		w.reconcile()
+		message := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
+		assert.Contains(t, message, "disk scratch is not in spec.disks and is PersistentVolumeClaim faster of a snapshot")
+		assert.NotContains(t, message, "delete DataVolume")
+		assert.NotContains(t, message, v1alpha1.AnnotationMigratedVolumes)
 	}
 }
 

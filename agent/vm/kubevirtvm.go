@@ -94,6 +94,7 @@ func (d *decider) planKubeVirtVM() {
 		if d.VM.Spec.RunStrategy == "" {
 			setRunStrategy(desired, string(cmp.Or(d.status.RunStrategy, defaultRunStrategy)))
 		}
+		kubevirt.RecordRemovedDisks(desired, d.VM)
 		d.decision.ApplyKubeVirtVM = desired
 		return
 	}

@@ -171,3 +171,41 @@ func TestMigrationIsRecordedWhileChangesWait(t *testing.T) {
 	assert.Equal(t, "fast", o.Spec.Template.Spec.Volumes[0].DataVolume.Name)
 	assert.Equal(t, "root=fast", o.Annotations[v1alpha1.AnnotationMigratedVolumes])
 }
+
+// TestRemovedDiskStaysWhereItMigrated deletes the KubeVirt VirtualMachine of a machine with a removed disk that a
+// person has migrated, and the DataVolume of before: added again, the disk is where it was.
+func TestRemovedDiskStaysWhereItMigrated(t *testing.T) {
+	t.Parallel()
+	vm := testenv.NewMachine(env.CreateNamespace(t), "vm", sharedImage(t))
+	vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")}
+	vm = createAndAwaitRunning(t, vm)
+	o := requireObject(t, kubeVirtVMOf(vm))
+	scratch := func() *kubevirtv1.Volume {
+		for i := range o.Spec.Template.Spec.Volumes {
+			if v := &o.Spec.Template.Spec.Volumes[i]; v.Name == "scratch" {
+				return v
+			}
+		}
+		return nil
+	}
+	isRecorded := func(o *kubevirtv1.VirtualMachine) bool {
+		return o.Annotations[v1alpha1.AnnotationMigratedVolumes] == "scratch=faster"
+	}
+	env.Update(t, o, func() {
+		o.Spec.UpdateVolumesStrategy = ptr.To(kubevirtv1.UpdateVolumesStrategyMigration)
+		scratch().DataVolume.Name = "faster"
+	})
+	awaitObject(t, o, "recorded", isRecorded)
+	env.Update(t, vm, func() { vm.Spec.Disks = nil })
+	stopVM(t, vm)
+	awaitObject(t, o, "detached", func(*kubevirtv1.VirtualMachine) bool { return scratch() == nil })
+	deleteAndAwaitGone(t, dataDiskOf(vm, "scratch"))
+	former := o.UID
+	deleteObject(t, o)
+	o = kubeVirtVMOf(vm)
+	awaitObject(t, o, "made anew", func(o *kubevirtv1.VirtualMachine) bool { return o.UID != former && isRecorded(o) })
+	env.Update(t, vm, func() { vm.Spec.Disks = []v1alpha1.Disk{blankDisk("scratch")} })
+	awaitObject(t, o, "attached", func(*kubevirtv1.VirtualMachine) bool { return scratch() != nil })
+	assert.Equal(t, "faster", scratch().PersistentVolumeClaim.ClaimName)
+	assert.Contains(t, awaitCondition(t, vm, v1alpha1.ConditionSpecAdjusted, metav1.ConditionTrue), "disk scratch is PersistentVolumeClaim faster")
+}

@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// fillPageSize is how many ClusterReports one answer has while the stored reports are
-	// read. Each is at most MaxReportObjectBytes large.
-	fillPageSize = 32
-	// maxFilledObjects bounds what is held of one member until it is read: a namespace may
-	// have more than its root lists.
+	// maxConcurrentFills is how many members' stored reports are held at once.
+	maxConcurrentFills = 2
+	// maxFilledObjects bounds what is read of one member at once: a namespace may have more than its root
+	// lists. Each is at most MaxReportObjectBytes large.
 	maxFilledObjects = v1alpha1.MaxReportPages + 2
 )
 
-// filler reads the stored reports of all members when this replica is elected: page by page,
-// many objects in one request. The workers of the Reconciler, which read one object per
+// filler reads the stored reports of all members when this replica is elected, each with one request. The
+// workers of the Reconciler, which read one object per
 // request, wait for it, and then read what it could not or what has changed.
 type filler struct {
 	reconciler *Reconciler
@@ -73,71 +72,44 @@ func (f *filler) Start(ctx context.Context) error {
 	return nil
 }
 
-// readStored reads the stored reports of members. The next answer is requested while one is
-// processed; no more than these and one member's report are held.
-func (r *Reconciler) readStored(ctx context.Context, members map[string]bool) error {
+// readStored reads the stored reports of members that are usable.
+func (r *Reconciler) readStored(ctx context.Context, usable map[string]bool) error {
 	group, ctx := errgroup.WithContext(ctx)
-	pages := make(chan []v1alpha1.ClusterReport)
-	group.Go(func() error {
-		defer close(pages)
-		return r.listReports(ctx, pages)
-	})
-	group.Go(func() error {
-		var namespace string
-		stored := map[string]*v1alpha1.ClusterReport{}
-		apply := func() error {
-			member, ok := MemberForNamespace(namespace)
-			if !ok || !members[member] || len(stored) == 0 {
-				return nil
-			}
-			return r.applyListed(ctx, member, stored)
+	group.SetLimit(maxConcurrentFills)
+	for member, ok := range usable {
+		if ok {
+			group.Go(func() error { return r.readStoredOf(ctx, member) })
 		}
-		// Objects of one namespace follow each other.
-		for page := range pages {
-			for _, o := range page { // a copy: a root that is kept must not keep the whole answer
-				if o.Namespace != namespace {
-					if err := apply(); err != nil {
-						return err
-					}
-					namespace, stored = o.Namespace, map[string]*v1alpha1.ClusterReport{}
-				}
-				if len(stored) < maxFilledObjects {
-					stored[o.Name] = &o
-				}
-			}
-		}
-		return apply()
-	})
+	}
 	return group.Wait()
 }
 
-// listReports sends all ClusterReports in the order in which they are stored. It skips an
-// answer with an object that cannot be decoded: the schema admits such, and their neighbours
-// are read one by one.
-func (r *Reconciler) listReports(ctx context.Context, pages chan<- []v1alpha1.ClusterReport) error {
-	for next := ""; ; {
-		options := &client.ListOptions{Limit: fillPageSize, Continue: next}
-		var page v1alpha1.ClusterReportList
-		err := r.Live.List(ctx, &page, options)
-		next = page.Continue
-		if isUndecodable(ctx, err) {
-			var metadata metav1.PartialObjectMetadataList
-			metadata.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
-			err = r.Live.List(ctx, &metadata, options)
-			page.Items, next = nil, metadata.Continue
-		}
-		if err != nil {
-			return fmt.Errorf("listing ClusterReports: %w", err)
-		}
-		select {
-		case pages <- page.Items:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if next == "" {
-			return nil
+// readStoredOf reads the stored report of a member from the API server's cache, without a continue token:
+// those expire where a fill takes long. It skips a report with an object that cannot be decoded, since the
+// schema admits such, and one with too many: they are read one by one.
+func (r *Reconciler) readStoredOf(ctx context.Context, member string) error {
+	known, err := r.listStored(ctx, member)
+	if err != nil || len(known) == 0 || len(known) > maxFilledObjects {
+		return err
+	}
+	var list v1alpha1.ClusterReportList
+	fromCache := &client.ListOptions{Namespace: v1alpha1.MemberNamespacePrefix + member, Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+	switch err := r.Live.List(ctx, &list, fromCache); {
+	case isUndecodable(ctx, err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("listing the ClusterReports of member %s: %w", member, err)
+	}
+	listed := map[string]*v1alpha1.ClusterReport{}
+	for _, o := range list.Items { // a copy: a root that is kept must not keep the whole answer
+		if len(listed) < maxFilledObjects {
+			listed[o.Name] = &o
 		}
 	}
+	if len(listed) == 0 {
+		return nil
+	}
+	return r.applyListed(ctx, member, listed)
 }
 
 // applyListed applies the report of a member as it was listed. Reconcile compares it with

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -26,9 +26,10 @@ import (
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
-// storedFleet serves the stored reports of many members, page by page, and counts requests.
+// storedFleet serves the stored reports of many members, and counts requests.
 type storedFleet struct {
 	client.Client
+	mu      sync.Mutex
 	reports []v1alpha1.ClusterReport
 	// undecodable is an object that fails the answers that have it.
 	undecodable types.NamespacedName
@@ -79,33 +80,37 @@ func (f *storedFleet) Get(_ context.Context, key client.ObjectKey, into client.O
 func (f *storedFleet) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
 	asked := client.ListOptions{}
 	asked.ApplyOptions(options)
-	from, _ := strconv.Atoi(asked.Continue)
-	to := len(f.reports)
-	if asked.Limit > 0 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, whole := into.(*v1alpha1.ClusterReportList); whole {
 		f.lists++
-		if f.failAfter >= 0 && f.lists > f.failAfter {
-			return apierrors.NewResourceExpired("the continue token is too old")
+		if asked.Raw == nil || asked.Raw.ResourceVersion != "0" {
+			return errors.New("it is not read from the cache")
 		}
-		to = min(to, from+int(asked.Limit))
+		if f.failAfter >= 0 && f.lists > f.failAfter {
+			return apierrors.NewServerTimeout(schema.GroupResource{}, "list", 1)
+		}
 	}
-	if to < len(f.reports) {
-		into.SetContinue(strconv.Itoa(to))
-	}
-	for i := range f.reports[from:to] {
-		o := f.reports[from+i].DeepCopy()
+	for i := range f.reports {
+		o := f.reports[i].DeepCopy()
+		if o.Namespace != asked.Namespace {
+			continue
+		}
 		switch list := into.(type) {
 		case *v1alpha1.ClusterReportList:
 			if client.ObjectKeyFromObject(o) == f.undecodable {
-				into.SetContinue("")
 				return errors.New("parsing time")
 			}
 			list.Items = append(list.Items, *o)
 		case *metav1.PartialObjectMetadataList:
-			if asked.Namespace == "" || asked.Namespace == o.Namespace {
-				list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta})
-			}
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta})
 		}
 	}
+	return nil
+}
+
+// Delete leaves what the root does not list as it is.
+func (f *storedFleet) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return nil
 }
 
@@ -115,20 +120,25 @@ func TestFillReadsStoredReports(t *testing.T) {
 	const members, pages = 20, 3
 	for name, tt := range map[string]struct {
 		change   func(*storedFleet)
-		wantGets func(int) bool
+		wantGets int
 	}{
-		"all": {func(*storedFleet) {}, func(n int) bool { return n == 0 }},
-		"one cannot be decoded": {func(f *storedFleet) {
-			f.undecodable = client.ObjectKeyFromObject(&f.reports[45])
-		}, func(n int) bool { return n > 0 && n <= fillPageSize+2*(pages+1) }},
-		"the list breaks off": {func(f *storedFleet) { f.failAfter = 1 }, func(n int) bool { return n >= members*(pages+1)-fillPageSize && n < members*(pages+1) }},
-		"no list at all":      {func(f *storedFleet) { f.failAfter = 0 }, func(n int) bool { return n == members*(pages+1) }},
+		"all":                   {func(*storedFleet) {}, 0},
+		"one cannot be decoded": {func(f *storedFleet) { f.undecodable = client.ObjectKeyFromObject(&f.reports[45]) }, pages + 1},
+		"the second list fails": {func(f *storedFleet) { f.failAfter = 1 }, (members - 1) * (pages + 1)},
+		"all lists fail":        {func(f *storedFleet) { f.failAfter = 0 }, members * (pages + 1)},
+		"a member has too many": {func(f *storedFleet) {
+			for i := range maxFilledObjects {
+				o := f.reports[1].DeepCopy()
+				o.Name = fmt.Sprint("unlisted-", i)
+				f.reports = append(f.reports, *o)
+			}
+		}, pages + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newStoredFleet(members, pages)
 			tt.change(f)
 			index := inventory.NewIndex()
-			r := New(f, f, events.NewFakeRecorder(1), metrics.NewReports(prometheus.NewRegistry()), index, NewStore())
+			r := New(f, f, events.NewFakeRecorder(16), metrics.NewReports(prometheus.NewRegistry()), index, NewStore())
 			known, names := map[string]bool{}, []string{}
 			for m := range members {
 				names = append(names, fmt.Sprintf("%03d", m))
@@ -137,9 +147,6 @@ func TestFillReadsStoredReports(t *testing.T) {
 			r.Store.expectMembers(names)
 			err := r.readStored(t.Context(), known)
 			require.Equal(t, f.failAfter >= 0, err != nil, "%v", err)
-			if f.failAfter < 0 {
-				require.Equal(t, (members*(pages+1)+fillPageSize-1)/fillPageSize, f.lists-min(1, len(f.undecodable.Name)))
-			}
 			require.False(t, r.Store.HasSynced(), "each member is compared with the cache first")
 			for _, member := range names {
 				_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: member}})
@@ -150,7 +157,7 @@ func TestFillReadsStoredReports(t *testing.T) {
 				require.Equal(t, pages*imagesOfPage, totals.Images)
 			}
 			require.True(t, r.Store.HasSynced())
-			require.True(t, tt.wantGets(f.gets), "%d single reads", f.gets)
+			require.Equal(t, tt.wantGets, f.gets, "single reads")
 
 			// What changes later is read again.
 			before := f.gets

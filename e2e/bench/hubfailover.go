@@ -11,12 +11,21 @@ import (
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
+// failoverSize is a fleet whose replicas are killed.
+type failoverSize struct {
+	members, pages int
+	planes         hubSetupOptions
+}
+
+var (
+	smallFailover = failoverSize{members: 150, pages: 4}
+	// largeFailover has 200 images per member.
+	largeFailover = failoverSize{members: 1000, pages: 8, planes: scaleHubOptions}
+)
+
 const (
-	// failoverReplicas serve failoverMembers with failoverPages each; one that is not elected is
-	// killed, then the elected one.
+	// Of failoverReplicas one that is not elected is killed, then the elected one.
 	failoverReplicas = 3
-	failoverMembers  = 150
-	failoverPages    = 4
 	// What may pass beyond the Lease of a killed replica until the first and all of its members are
 	// served again, and until the read API of another replica has all members.
 	maxFirstServedDelay = 2 * time.Second
@@ -24,9 +33,13 @@ const (
 	maxReadAPIDelay     = 10 * time.Second
 )
 
+func (size failoverSize) describe() string {
+	return fmt.Sprintf("%d replicas of a hub with %d light members of %d images, two of them killed in turn", failoverReplicas, size.members, size.pages*imagesPerPage)
+}
+
 // measureHubFailover kills replicas of the hub.
-func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err error) {
-	s, err := startHubPlanes(ctx, hubSetupOptions{})
+func (size failoverSize) measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err error) {
+	s, err := startHubPlanes(ctx, size.planes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,11 +47,11 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	if err := s.startHub(ctx, failoverReplicas); err != nil {
 		return nil, nil, err
 	}
-	members, err := s.joinMembers(ctx, "failover", failoverMembers)
+	members, err := s.joinMembers(ctx, "failover", size.members)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.reportImages(ctx, members, failoverPages, imagesPerPage); err != nil {
+	if err := s.reportImages(ctx, members, size.pages, imagesPerPage); err != nil {
 		return nil, nil, err
 	}
 	if _, _, err := s.awaitRelayed(ctx, time.Now()); err != nil {
@@ -48,11 +61,20 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 	if err != nil {
 		return nil, nil, err
 	}
-	first, all, moved, err := s.killCarrier(ctx, s.replicaBeside(leader))
+	victim := s.replicaBeside(leader)
+	first, all, moved, err := s.killCarrier(ctx, victim)
 	if err != nil {
 		return nil, nil, err
 	}
-	elected, forwarded, err := s.killElected(ctx, failoverMembers)
+	// As a Deployment does.
+	if err := s.startReplica(ctx, victim); err != nil {
+		return nil, nil, err
+	}
+	s.replicas = append(s.replicas, victim)
+	if _, _, err := s.awaitRelayed(ctx, time.Now()); err != nil {
+		return nil, nil, err
+	}
+	elected, forwarded, err := s.killElected(ctx, size.members)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +88,7 @@ func measureHubFailover(ctx context.Context) (_ []figureRow, _ []string, err err
 			figureInfo("elected replica killed: next one elected, seconds beyond the Lease", fmt.Sprintf("%+.1f", (elected-lease).Seconds())),
 			beyond("the same: the read API of another replica has all members", forwarded, maxReadAPIDelay),
 		}, []string{
-			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, failoverMembers, failoverPages*imagesPerPage),
+			fmt.Sprintf("hub-failover: %d replicas with the chart's Lease of %s and %d light members of %d images. A killed replica has renewed its Lease up to 2 s before.", failoverReplicas, lease, size.members, size.pages*imagesPerPage),
 		}, nil
 }
 

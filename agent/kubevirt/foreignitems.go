@@ -123,23 +123,6 @@ func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualM
 	return strings.Join(all, ",")
 }
 
-// RecordRemovedDisks has a KubeVirt VirtualMachine that is created again know of the claims that are removed disks
-// of the machine: under the same name they are attached again.
-func RecordRemovedDisks(desired *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) {
-	var records []string
-	for _, disk := range vm.Status.Disks {
-		isWanted := slices.ContainsFunc(vm.Spec.Disks, func(spec v1alpha1.Disk) bool { return spec.Name == disk.Name })
-		if !isWanted && disk.Volume != nil && disk.Volume.Claim != "" {
-			records = append(records, migrationRecord(disk.Name, disk.Volume.Claim))
-		}
-	}
-	if len(records) > 0 {
-		annotations := desired.GetAnnotations()
-		annotations[v1alpha1.AnnotationMigratedVolumes] = strings.Join(boundRecords(records), ",")
-		desired.SetAnnotations(annotations)
-	}
-}
-
 // migrations lists, as the annotation does, the volumes that KubeVirt migrates or has migrated: those of the
 // machine's disks, also by the overlay. A recorded one stays when spec.disks no longer has the disk, also once it
 // is detached. Those that are attached come first.

@@ -129,13 +129,8 @@ func (d *diskDecider) isForeign() bool {
 func (d *decider) storeDisks() {
 	d.status.Pinned, d.status.RootDisk, d.status.Disks = d.root().pinned, d.root().volume, nil
 	for _, disk := range d.disks[1:] {
-		claim := disk.claimElsewhere()
-		if disk.isRemoved() && disk.pinned == nil && !disk.isOwned() && !disk.hasDisk() && claim == "" {
+		if disk.isRemoved() && disk.pinned == nil && !disk.isOwned() && !disk.hasDisk() {
 			continue
-		}
-		if disk.volume != nil && disk.volume.Claim != claim {
-			disk.volume = disk.volume.DeepCopy()
-			disk.volume.Claim = claim
 		}
 		d.status.Disks = append(d.status.Disks, v1alpha1.DataDisk{Name: disk.name, Pinned: disk.pinned, Volume: disk.volume, Removed: disk.isRemoved()})
 	}

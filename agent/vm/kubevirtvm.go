@@ -94,7 +94,6 @@ func (d *decider) planKubeVirtVM() {
 		if d.VM.Spec.RunStrategy == "" {
 			setRunStrategy(desired, string(cmp.Or(d.status.RunStrategy, defaultRunStrategy)))
 		}
-		kubevirt.RecordRemovedDisks(desired, d.VM)
 		d.decision.ApplyKubeVirtVM = desired
 		return
 	}

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/pelotech/ot-fleet/agent/kubevirt"
@@ -72,24 +71,6 @@ func (d *diskDecider) isReplacedElsewhere() bool {
 // another name is that disk of this machine, whatever becomes of the DataVolume.
 func (d *diskDecider) hasDisk() bool {
 	return d.isComplete() || (d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM))
-}
-
-// claimElsewhere returns the claim of another name that is the data disk; empty for none.
-//
-// Invariant: only a KubeVirt VirtualMachine of this machine ends it. One that is deleted takes its records
-// along, and the next one gets those of removed disks from the status.
-func (d *diskDecider) claimElsewhere() string {
-	if d.KubeVirtVM == nil || !d.ownsObject(d.KubeVirtVM) {
-		if d.previous == nil {
-			return ""
-		}
-		return d.previous.Claim
-	}
-	claim := d.replacingClaim()
-	if claim == d.objectName || len(validation.IsDNS1123Subdomain(claim)) > 0 { // others write the record
-		return ""
-	}
-	return claim
 }
 
 // isMigrated reports whether the machine has the disk since KubeVirt migrates, or has migrated, its volume.

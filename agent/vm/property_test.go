@@ -143,7 +143,6 @@ func (w *world) drawDataDisk(t *rapid.T) {
 	}
 	if flip("requested") {
 		state.Volume = &v1alpha1.DiskVolume{DataVolume: kubevirt.DataDiskName(w.VM, "data"), Ready: flip("was ready")}
-		state.Volume.Claim = rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "data disk's other claim")
 	}
 	if w.CDIServed && flip("exists") {
 		from := state.Pinned

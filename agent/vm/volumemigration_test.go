@@ -193,24 +193,12 @@ func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
 			w.VM.Status = v1alpha1.VirtualMachineStatus{}
 			w.refreshPinned()
 		}, "faster"},
-		"the KubeVirt VirtualMachine is deleted": {"scratch", false, func(w *world, _ string) { w.KubeVirtVM = nil }, "faster"},
-		"that is deleted, and so is the former DataVolume": {"scratch", false, func(w *world, disk string) {
-			w.removeDataVolume(disk)
-			w.reconcile()
-			w.KubeVirtVM, w.KubeVirtServed = nil, false
-			w.reconcile()
-			w.KubeVirtServed = true
-		}, "faster"},
 		"a person discards it": {"scratch", false, func(w *world, _ string) { w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "") }, ""},
 		"the overlay names a third disk": {"scratch", false, func(w *world, disk string) {
 			w.VM.Spec.Overlay = overlayOf(disk, "", "third without strategy")
 		}, "third"},
 		"restored": {"scratch", true, func(*world, string) {}, "faster"},
-		"restored, the former DataVolume is deleted": {"scratch", true, func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
-		"restored, and the KubeVirt VirtualMachine is deleted": {"scratch", true, func(w *world, disk string) {
-			w.removeDataVolume(disk)
-			w.KubeVirtVM = nil
-		}, "faster"},
+		"restored, the former DataVolume is deleted":     {"scratch", true, func(w *world, disk string) { w.removeDataVolume(disk) }, "faster"},
 		"restored, and KubeVirt's annotation is removed": {"scratch", true, func(w *world, _ string) { w.setAnnotation(restoreKey, "") }, "faster"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,28 +234,6 @@ func TestMigratedDiskThatIsAttachedAgain(t *testing.T) {
 			assert.Equal(t, tt.wantVolume == "faster", strings.Contains(w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "migrates volumes: disk "+tt.disk+" is PersistentVolumeClaim faster"))
 		})
 	}
-}
-
-// TestRemovedDiskIsForgottenOnceItIsDiscarded: with its DataVolume, its claim and the record; a claim that cannot be
-// is none.
-func TestRemovedDiskIsForgottenOnceItIsDiscarded(t *testing.T) {
-	w := newRunningDisksWorld(t)
-	w.migrateVolume("scratch", "faster")
-	w.reconcile()
-	unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
-	assert.Equal(t, "faster", w.diskStatus("scratch").Volume.Claim)
-	w.VM.Spec.Disks = slices.DeleteFunc(slices.Clone(w.VM.Spec.Disks), func(disk v1alpha1.Disk) bool { return disk.Name == "scratch" })
-	w.setKubeVirtStatus("Stopped", nil)
-	w.reconcile()
-	w.removeDataVolume("scratch")
-	w.reconcile()
-	assert.Equal(t, "faster", w.diskStatus("scratch").Volume.Claim)
-	w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "scratch="+strings.Repeat("x", 300))
-	w.reconcile()
-	assert.Empty(t, w.diskStatus("scratch").Volume.Claim)
-	w.setAnnotation(v1alpha1.AnnotationMigratedVolumes, "")
-	w.reconcile()
-	assert.False(t, slices.ContainsFunc(w.VM.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == "scratch" }))
 }
 
 // TestRestoredDiskIsNamedUntilItIsDetached: also without the DataVolume of before, and with no advice to delete that.

@@ -113,11 +113,6 @@ type DiskVolume struct {
 	// dataVolumeUID is that of the DataVolume of that claim; empty where it had none.
 	// +optional
 	DataVolumeUID types.UID `json:"dataVolumeUID,omitempty"`
-	// claim is the PersistentVolumeClaim that is the data disk instead, since KubeVirt has migrated or
-	// restored it; empty for none.
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
-	Claim string `json:"claim,omitempty"`
 }
 
 // DataDisk is the state of a disk beside the root disk.

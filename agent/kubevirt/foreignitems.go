@@ -116,7 +116,7 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 // UnrecordedMigrations returns the value of AnnotationMigratedVolumes that a KubeVirt VirtualMachine is to
 // get; empty where it lacks none of the migrations.
 func UnrecordedMigrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) string {
-	all, recorded := migrations(live, vm), recordedMigrations(live)
+	all, recorded := boundRecords(migrations(live, vm)), recordedMigrations(live)
 	if !slices.ContainsFunc(all, func(record string) bool { return !slices.Contains(recorded, record) }) {
 		return ""
 	}
@@ -143,12 +143,12 @@ func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (r
 			records = append(records, record)
 		}
 	}
-	return boundRecords(records)
+	return records
 }
 
 func migrationRecord(volume, claim string) string { return volume + "=" + claim }
 
-// boundRecords keeps the first records, and sorts them.
+// boundRecords keeps the first records, and sorts them: once, since a second cut would go by the alphabet.
 //
 // Invariant: what is written is read back whole, or it would be written again and again.
 func boundRecords(records []string) []string {

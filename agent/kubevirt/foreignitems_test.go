@@ -64,3 +64,33 @@ func TestLongRecordOfMigrationsIsBounded(t *testing.T) {
 	_, isMigration := kubevirt.ReplacingClaim(live, "root", "vm-root")
 	assert.False(t, isMigration, "each decision reads the first records alone")
 }
+
+// TestRecordOfAttachedVolumeStays: beside a restored disk that is detached, and records of others that are first in
+// the alphabet.
+func TestRecordOfAttachedVolumeStays(t *testing.T) {
+	machineWithVolumes := func(annotations map[string]string, volumes ...any) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"volumes": volumes}}}}}
+		annotations[v1alpha1.AnnotationOverlaid] = "scratch,tools"
+		u.SetAnnotations(annotations)
+		return u
+	}
+	var recorded []string
+	for i := range 63 {
+		recorded = append(recorded, fmt.Sprintf("%d=b", i))
+	}
+	machine := apitest.VirtualMachine("ns", "vm").Obj()
+	machine.Spec.Disks = []v1alpha1.Disk{{Name: "scratch"}}
+	machine.Status.Disks = []v1alpha1.DataDisk{{Name: "scratch"}, {Name: "tools"}}
+	live := machineWithVolumes(map[string]string{
+		v1alpha1.AnnotationMigratedVolumes:   strings.Join(append(recorded, "scratch=faster"), ","),
+		"restore.kubevirt.io/lastRestoreUID": "vmrestore-1",
+	}, map[string]any{"name": "scratch", "dataVolume": map[string]any{"name": "faster"}},
+		map[string]any{"name": "tools", "persistentVolumeClaim": map[string]any{"claimName": "restored"}})
+	desired := machineWithVolumes(map[string]string{},
+		map[string]any{"name": "scratch", "dataVolume": map[string]any{"name": kubevirt.DataDiskName(machine, "scratch")}})
+
+	kubevirt.PreserveForeignItems(desired, live, machine)
+	records := strings.Split(desired.GetAnnotations()[v1alpha1.AnnotationMigratedVolumes], ",")
+	require.Len(t, records, 64)
+	assert.Subset(t, records, []string{"scratch=faster", "tools=restored"})
+}

@@ -232,6 +232,14 @@ func (d *decider) reportAdjustments() {
 	d.setCondition(v1alpha1.ConditionSpecAdjusted, true, v1alpha1.ReasonAdjusted, strings.Join(adjusted, "; "))
 }
 
+// The fates of a claim that is the disk instead. KubeVirt (1.8) makes the KubeVirt VirtualMachine the owner of a
+// restored claim, unless volumeOwnershipPolicy of the restore is None; AnnotationMigratedVolumes records those, too,
+// once they are detached, and does not tell them from others.
+const (
+	recordedClaimFate = "which is kept, also when this machine is deleted, unless it is deleted with the KubeVirt VirtualMachine that owns it, as one that KubeVirt has restored"
+	restoredClaimFate = "is kept until the KubeVirt VirtualMachine is deleted, and deleted with it unless volumeOwnershipPolicy of the restore was None"
+)
+
 // adjustments returns how the disk deviates from the spec.
 func (d *diskDecider) adjustments() (sentences []string) {
 	ready := d.volume != nil && d.volume.Ready
@@ -239,10 +247,10 @@ func (d *diskDecider) adjustments() (sentences []string) {
 		switch {
 		case ready && d.isMigrated():
 			claim := d.replacingClaim()
-			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s, which is kept, also when this machine is deleted: to discard what the guest has written, delete that claim with its DataVolume, and remove %s=%s from annotation %s of the KubeVirt VirtualMachine (then DataVolume %s is the disk again)",
-				d.title, claim, d.name, claim, v1alpha1.AnnotationMigratedVolumes, d.objectName))
+			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s, %s: to discard what the guest has written, delete that claim with its DataVolume, and remove %s=%s from annotation %s of the KubeVirt VirtualMachine (then DataVolume %s is the disk again)",
+				d.title, claim, recordedClaimFate, d.name, claim, v1alpha1.AnnotationMigratedVolumes, d.objectName))
 		case ready && d.isReplacedElsewhere() && d.ownsObject(d.KubeVirtVM): // restored, and recorded once it is detached
-			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s of a snapshot that KubeVirt has restored, which is kept: to discard what the guest has written, restart the machine, which detaches the disk; this condition then says what to delete", d.title, d.replacingClaim()))
+			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is PersistentVolumeClaim %s of a snapshot that KubeVirt has restored, and %s: to discard what the guest has written, restart the machine, which detaches the disk; this condition then says what to delete", d.title, d.replacingClaim(), restoredClaimFate))
 		case ready && d.isOwned():
 			sentences = append(sentences, fmt.Sprintf("%s is not in spec.disks and is kept until the machine is deleted: to discard what the guest has written, delete DataVolume %s", d.title, d.objectName))
 		}
@@ -338,9 +346,9 @@ func (d *decider) unappliedChanges() (sentences []string) {
 	for _, disk := range d.wantedDisks() {
 		switch claim, isMigration := kubevirt.ReplacingClaim(d.KubeVirtVM, disk.volumeName(), disk.objectName); {
 		case isMigration:
-			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, which is kept, also when this machine is deleted (%s)", disk.title, claim, disk.returnAdvice(true)))
+			sentences = append(sentences, fmt.Sprintf("KubeVirt migrates volumes: %s is PersistentVolumeClaim %s, %s (%s)", disk.title, claim, recordedClaimFate, disk.returnAdvice(true)))
 		case claim != "":
-			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and is kept (%s)", disk.title, claim, disk.returnAdvice(false)))
+			sentences = append(sentences, fmt.Sprintf("KubeVirt has restored a snapshot: %s is PersistentVolumeClaim %s and %s (%s)", disk.title, claim, restoredClaimFate, disk.returnAdvice(false)))
 		}
 	}
 	if d.MissingSecret != "" {

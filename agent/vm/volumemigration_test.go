@@ -157,6 +157,10 @@ func TestSourceOfMigratedVolumeMayBeDeleted(t *testing.T) {
 			w.requireState(v1alpha1.MachineReady, v1alpha1.ReasonRunning)
 		}
 		require.NotNil(t, w.VM.Status.Pinned, "the image is held as before")
+		deleted := w.KubeVirtVM
+		w.KubeVirtVM = nil
+		require.NotEmpty(t, w.reconcile().CreateDisks, "the next KubeVirt VirtualMachine has the machine's own")
+		w.KubeVirtVM, w.DataVolume, w.Claim = deleted, nil, nil
 		w.migrateVolume("root", "vm-root")
 		require.NotEmpty(t, w.reconcile().CreateDisks, "it is the disk again")
 	})
@@ -249,6 +253,99 @@ func TestRestoredDiskIsNamedUntilItIsDetached(t *testing.T) {
 		assert.Contains(t, message, "disk scratch is not in spec.disks and is PersistentVolumeClaim faster of a snapshot")
 		assert.NotContains(t, message, "delete DataVolume")
 		assert.NotContains(t, message, v1alpha1.AnnotationMigratedVolumes)
+		assert.Contains(t, message, "is kept until the KubeVirt VirtualMachine is deleted, and deleted with it unless")
+	}
+}
+
+// TestRestoredClaimIsNotSaidToOutliveItsMachine: its owner is the KubeVirt VirtualMachine, also once it is recorded.
+func TestRestoredClaimIsNotSaidToOutliveItsMachine(t *testing.T) {
+	w := newRunningDisksWorld(t)
+	requireFate := func(want, when string) {
+		w.reconcile()
+		message := w.conditionMessage(v1alpha1.ConditionSpecAdjusted)
+		require.Contains(t, message, "PersistentVolumeClaim faster", when)
+		assert.Contains(t, message, want, when)
+	}
+	w.restoreDisk("faster")
+	requireFate("is kept until the KubeVirt VirtualMachine is deleted, and deleted with it unless", "in spec.disks")
+	former := w.VM.Spec.Disks
+	w.VM.Spec.Disks = nil
+	requireFate("is kept until the KubeVirt VirtualMachine is deleted, and deleted with it unless", "removed while the machine runs")
+	w.setKubeVirtStatus("Stopped", nil)
+	w.reconcile()
+	require.Nil(t, w.volumeSource("scratch"), "it is detached")
+	const recorded = "unless it is deleted with the KubeVirt VirtualMachine that owns it"
+	requireFate(recorded, "detached")
+	w.setAnnotation(restoreKey, "")
+	requireFate(recorded, "detached, without KubeVirt's annotation")
+	w.VM.Spec.Disks = former
+	w.reconcile()
+	require.Equal(t, "faster", w.volumeSource("scratch"))
+	requireFate(recorded, "attached again")
+}
+
+// TestNextKubeVirtVMHasOwnDisks: with the former KubeVirt VirtualMachine its restored claims are gone. One
+// that was migrated can be named by the overlay.
+func TestNextKubeVirtVMHasOwnDisks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		isRestored, isRemoved, isSourceDeleted bool
+		disk, overlay                          string // disk: empty for scratch
+		wantVolume                             string // empty: the machine's own DataVolume
+		wantLost, wantCreated                  bool
+	}{
+		"migrated":                                  {},
+		"migrated, and named by overlay":            {overlay: "faster without strategy", wantVolume: "faster"},
+		"migrated and removed":                      {isRemoved: true},
+		"migrated, without former":                  {isSourceDeleted: true, wantLost: true},
+		"migrated, removed, without former":         {isRemoved: true, isSourceDeleted: true, wantCreated: true},
+		"cloned, migrated, removed, without former": {disk: "tools", isRemoved: true, isSourceDeleted: true, wantCreated: true},
+		"restored":                          {isRestored: true},
+		"restored and removed":              {isRestored: true, isRemoved: true},
+		"restored, without former":          {isRestored: true, isSourceDeleted: true, wantLost: true},
+		"restored, removed, without former": {isRestored: true, isRemoved: true, isSourceDeleted: true, wantCreated: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, volume := newRunningDisksWorld(t), cmp.Or(tt.disk, "scratch")
+			if tt.isRestored {
+				w.restoreDisk("faster")
+			} else {
+				w.migrateVolume(volume, "faster")
+			}
+			w.reconcile()
+			unstructured.RemoveNestedField(w.KubeVirtVM.Object, strategyPath...)
+			former := w.VM.Spec.Disks
+			if tt.isRemoved {
+				w.VM.Spec.Disks = slices.DeleteFunc(slices.Clone(former), func(disk v1alpha1.Disk) bool { return disk.Name == volume })
+			}
+			w.setKubeVirtStatus("Stopped", nil)
+			w.reconcile()
+			if tt.isSourceDeleted {
+				w.removeDataVolume(volume)
+				w.reconcile()
+			}
+			w.KubeVirtVM = nil
+			if tt.overlay != "" {
+				w.VM.Spec.Overlay = overlayOf(volume, "", tt.overlay)
+			}
+			w.reconcile()
+			w.VM.Spec.Disks = former
+			isCreated := false
+			for range 3 {
+				isCreated = len(w.reconcile().CreateDisks) > 0 || isCreated
+			}
+			assert.Equal(t, tt.wantCreated, isCreated)
+			if tt.wantLost {
+				w.requireState(v1alpha1.MachineFailed, v1alpha1.ReasonDataDiskLost)
+				return
+			}
+			require.NotNil(t, w.KubeVirtVM)
+			if !tt.wantCreated { // the machine is Provisioning otherwise
+				w.setKubeVirtStatus("Stopped", nil)
+				w.reconcile()
+				assert.Equal(t, cmp.Or(tt.wantVolume, kubevirt.DataDiskName(w.VM, volume)), w.volumeSource(volume))
+			}
+			assert.NotContains(t, w.conditionMessage(v1alpha1.ConditionSpecAdjusted), "PersistentVolumeClaim faster")
+		})
 	}
 }
 

@@ -19,11 +19,16 @@ func (r *PruneReport) CandidatesLeft(prunes []ImagePrune) PruneTotal {
 	slices.SortFunc(largestFirst, func(a, b *ImagePrune) int {
 		return cmp.Or(cmp.Compare(b.Status.Targets.Pruned, a.Status.Targets.Pruned), cmp.Compare(b.Status.PrunedBytes, a.Status.PrunedBytes), strings.Compare(a.Name, b.Name))
 	})
-	left := r.Status.Candidates
-	var counted []*ImagePruneSpec
+	var clusters, images [][]string
 	for _, p := range largestFirst {
-		if !slices.ContainsFunc(counted, p.Spec.maySelectWith) {
-			counted = append(counted, &p.Spec)
+		clusters, images = append(clusters, p.Spec.Clusters), append(images, p.Spec.Images)
+	}
+	shareCluster, mayShareImage := findOverlaps(clusters), findOverlaps(images)
+	left := r.Status.Candidates
+	var counted []int
+	for i, p := range largestFirst {
+		if !slices.ContainsFunc(counted, func(c int) bool { return shareCluster[i][c] && mayShareImage[i][c] }) {
+			counted = append(counted, i)
 			left.Count -= p.Status.Targets.Pruned
 			left.Bytes -= p.Status.PrunedBytes
 		}
@@ -31,21 +36,56 @@ func (r *PruneReport) CandidatesLeft(prunes []ImagePrune) PruneTotal {
 	return PruneTotal{Count: max(0, left.Count), Bytes: max(0, left.Bytes)}
 }
 
-// maySelectWith reports whether both may select one image of a cluster.
-func (s *ImagePruneSpec) maySelectWith(o *ImagePruneSpec) bool {
-	return mayShare(s.Clusters, o.Clusters, func(a, b string) bool { return a == b }) && mayShare(s.Images, o.Images, mayMatchOne)
+// selectedName is a name of a selection, or what precedes the first * of a pattern.
+type selectedName struct {
+	start     string
+	isPattern bool
+	selection int
 }
 
-// mayShare reports whether an item of a and one of b may be the same. An empty list selects all.
-func mayShare(a, b []string, same func(a, b string) bool) bool {
-	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(one string) bool {
-		return slices.ContainsFunc(b, func(other string) bool { return same(one, other) })
+// covers reports whether s may match what o matches. o does not precede s in the order of findOverlaps.
+func (s selectedName) covers(o selectedName) bool {
+	return s.start == o.start || s.isPattern && strings.HasPrefix(o.start, s.start)
+}
+
+// findOverlaps returns which selections may match one name, by their indexes. An empty selection matches all.
+// It is called with up to 1,000 patterns of each ImagePrune: it sorts them instead of comparing each with each.
+func findOverlaps(selections [][]string) [][]bool {
+	var names []selectedName
+	overlap := make([][]bool, len(selections))
+	for i, patterns := range selections {
+		overlap[i] = make([]bool, len(selections))
+		if len(patterns) == 0 {
+			patterns = []string{"*"}
+		}
+		for _, p := range patterns {
+			start, _, isPattern := strings.Cut(p, "*")
+			names = append(names, selectedName{start, isPattern, i})
+		}
+	}
+	// A pattern precedes all that it covers, and what it does not cover comes before it or after these.
+	slices.SortFunc(names, func(a, b selectedName) int {
+		switch order := strings.Compare(a.start, b.start); {
+		case order != 0 || a.isPattern == b.isPattern:
+			return order
+		case a.isPattern:
+			return -1
+		}
+		return 1
 	})
-}
-
-// mayMatchOne reports whether two patterns of images may match one image: it goes by what precedes their first *.
-func mayMatchOne(a, b string) bool {
-	startA, _, anyA := strings.Cut(a, "*")
-	startB, _, anyB := strings.Cut(b, "*")
-	return a == b || anyB && strings.HasPrefix(startA, startB) || anyA && strings.HasPrefix(startB, startA)
+	// Invariant: each of covering covers the next, and no two are of one selection.
+	var covering []selectedName
+	for _, name := range names {
+		for len(covering) > 0 && !covering[len(covering)-1].covers(name) {
+			covering = covering[:len(covering)-1]
+		}
+		if slices.ContainsFunc(covering, func(c selectedName) bool { return c.selection == name.selection }) {
+			continue
+		}
+		for _, c := range covering {
+			overlap[c.selection][name.selection], overlap[name.selection][c.selection] = true, true
+		}
+		covering = append(covering, name)
+	}
+	return overlap
 }

@@ -386,7 +386,8 @@ func (st *Status) listOnly(failing, unknown bool) {
 	}
 	st.Failed = slices.DeleteFunc(st.Failed, func(f FailedImage) bool { return !listed[f.Cluster] })
 	st.Rollouts = slices.DeleteFunc(st.Rollouts, func(r Rollout) bool {
-		isListed := failing && r.rank() == rankFailed || unknown && r.Clusters.Deferred > 0
+		waitsForUnknown := r.Clusters != nil && r.Clusters.Deferred > 0
+		isListed := failing && r.rank() == rankFailed || unknown && waitsForUnknown
 		return !isListed
 	})
 	st.RolloutsDone, st.Prunable = 0, nil

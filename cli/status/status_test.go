@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -160,6 +161,13 @@ func TestStatusOfFormerSpecIsNotShown(t *testing.T) {
 	assert.Equal(t, []status.Rollout{{Name: "ubuntu", Version: "2.1.0"}}, st.Rollouts)
 	assert.Zero(t, st.RolloutsDone)
 	rendertest.Golden(t, "former-spec", now, st)
+
+	waits := rollout("debian", "1.0.0", v1alpha1.FleetDiskImageStatus{Phase: v1alpha1.RolloutProgressing, Clusters: v1alpha1.ClusterCounts{Total: 2, Deferred: 1}})
+	for _, failing := range []bool{false, true} {
+		st = status.New(status.Snapshot{Now: now, Images: []v1alpha1.FleetDiskImage{published, waits}, Failing: failing, Unknown: true})
+		require.Len(t, st.Rollouts, 1, "which clusters it waits for is not known")
+		assert.Equal(t, "debian", st.Rollouts[0].Name)
+	}
 }
 
 func TestExitCode(t *testing.T) {

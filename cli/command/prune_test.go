@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -226,22 +227,28 @@ func TestCreateReport(t *testing.T) {
 // status counts only what is left to delete: the review that it names says why it shows more.
 func TestReviewSaysWhatWasPruned(t *testing.T) {
 	for name, test := range map[string]struct {
-		pruned     int32
+		pruned     []int32 // by one ImagePrune each
 		forbidden  bool
 		wantScreen string
 	}{
 		"nothing": {wantScreen: "CAN GO  2 images, 48 GiB\n\n"},
-		"one":     {pruned: 1, wantScreen: "CAN GO  2 images, 48 GiB\nPRUNED SINCE  1 image, 24 GiB\n"},
-		"unknown": {pruned: 1, forbidden: true, wantScreen: "(what was pruned since is not known: "},
+		"one":     {pruned: []int32{1}, wantScreen: "CAN GO  2 images, 48 GiB\nPRUNED SINCE  at least 1 image, 24 GiB\n"},
+		// Who deleted which of them is not recorded: it is one image, or both.
+		"by two":  {pruned: []int32{1, 1}, wantScreen: "CAN GO  2 images, 48 GiB\nPRUNED SINCE  at least 1 image, 24 GiB\n"},
+		"unknown": {pruned: []int32{1}, forbidden: true, wantScreen: "(what was pruned since is not known: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, _ := newTestEnvironment("")
 			hub := newPruneHub(true, nil)
 			report, err := getReport(t.Context(), hub, "spring")
 			require.NoError(t, err)
-			p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Spec: v1alpha1.ImagePruneSpec{ReportRef: v1alpha1.PruneReportRef{Name: "spring", Digest: report.Status.Digest}}}
-			p.Status.Targets.Pruned, p.Status.PrunedBytes = test.pruned, int64(test.pruned)*24<<30
-			require.NoError(t, hub.Client.Create(t.Context(), p))
+			for i, pruned := range test.pruned {
+				p := &v1alpha1.ImagePrune{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}}
+				p.Spec.ReportRef = v1alpha1.PruneReportRef{Name: "spring", Digest: report.Status.Digest}
+				p.Spec.Images = []string{[]string{"vmdi-farm/c*", "vmdi-farm/*-5"}[i]}
+				p.Status.Targets.Pruned, p.Status.PrunedBytes = pruned, int64(pruned)*24<<30
+				require.NoError(t, hub.Client.Create(t.Context(), p))
+			}
 			hub.Client = interceptor.NewClient(hub.Client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 				if test.forbidden {
 					return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "imageprunes"}, "", nil)

@@ -34,7 +34,8 @@ type Review struct {
 	IncludeOthers bool `json:"includeOthers,omitempty"`
 	// Selected is what --images and --clusters select; absent without them.
 	Selected *v1alpha1.PruneTotal `json:"selected,omitempty"`
-	// Pruned is what ImagePrunes of the report have deleted since of all candidates; absent for none.
+	// Pruned is the least that ImagePrunes of the report have deleted since, of all candidates; absent for none. Of
+	// those that may select one image, only the largest counts.
 	Pruned   *v1alpha1.PruneTotal `json:"pruned,omitempty"`
 	Warnings []string             `json:"warnings,omitempty"`
 	// Source is where the review was read, and what could not be.

@@ -30,7 +30,7 @@ func (v *Review) Draw(p *render.Page) {
 	}
 	p.Line(line...)
 	if v.Pruned != nil {
-		p.Line(render.Bold("PRUNED SINCE"), render.Text("  %s, %s", render.Count(v.Pruned.Count, "image"), render.Bytes(v.Pruned.Bytes)))
+		p.Line(render.Bold("PRUNED SINCE"), render.Text("  at least %s, %s", render.Count(v.Pruned.Count, "image"), render.Bytes(v.Pruned.Bytes)))
 	}
 	if v.Selected != nil {
 		p.Line(render.Bold("SELECTED"), render.Text("  %s, %s", render.Count(v.Selected.Count, "image"), render.Bytes(v.Selected.Bytes)))

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ImageState, ImageVersion, PlanItemReport, ReportedImage } from './api'
-import { countsOf, fateOf, imageStates, stateInCluster, stateOfReported, toneOfImage, wordOfImage } from './imagestates'
+import { commandsOfImage, countsOf, fateOf, imageStates, stateInCluster, stateOfReported, toneOfImage, wordOfImage } from './imagestates'
 
 const version = (v: Partial<ImageVersion>): ImageVersion => ({ version: '1', namespace: 'n', image: 'i', states: { Ready: 3 }, referenced: 0, unreferenced: 0, ...v })
 
@@ -36,6 +36,19 @@ describe('an image that its cluster has not created', () => {
     expect([[state.word, state.reason].filter(Boolean).join(' '), state.tone]).toEqual([text, tone])
   })
   it('says why one failed', () => expect(stateInCluster({ version: '1', state: 'Failed', reported: reported({ reason: 'NotFound' }) })).toEqual({ word: 'NotFound', tone: 'bad' }))
+})
+
+describe('commandsOfImage', () => {
+  const why = ["kubectl ot why image i -n n --cluster 'a b'", "kubectl ot tree image i -n n --cluster 'a b'"]
+  const doctor = "kubectl ot doctor --cluster 'a b'"
+  it.each<[string, Partial<ReportedImage> | undefined, string[]]>([
+    ['not processed', { uid: '1' }, [doctor, ...why]],
+    ['planned, and not processed', { uid: '1', plan: { state: 'Applied' } }, [doctor, ...why]],
+    ['processed', { uid: '1', phase: 'Queued' }, why],
+    ['not created', { plan: { state: 'Waiting' } }, why],
+    ['of another, and rejected', { uid: '1', plan: { state: 'Rejected' } }, why],
+    ['not reported', undefined, why],
+  ])('%s', (_, i, want) => expect(commandsOfImage({ cluster: 'a b', namespace: 'n', name: 'i' }, i && { namespace: 'n', name: 'i', references: 0, ...i })).toEqual(want))
 })
 
 describe('fateOf', () => {

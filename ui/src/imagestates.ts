@@ -2,6 +2,7 @@
 import type { ImageState, ImageVersion, PlanItemReport, ReportedImage, VersionInCluster } from './api'
 import { toneOf, type Tone } from './components/sign'
 import { formatCount, formatNumber, plainText } from './format'
+import { shellWord } from './shellword'
 
 /** The states in the order in which they are drawn: what needs a person first. */
 export const imageStates: readonly { state: ImageState; word: string; tone: Tone }[] = [
@@ -28,6 +29,18 @@ export function unappliedPlan(i: Pick<ReportedImage, 'phase' | 'plan'> | undefin
   return !i?.phase && (i?.plan?.state === 'Waiting' || i?.plan?.state === 'Rejected') ? i.plan : undefined
 }
 
+/** Reports whether a cluster has an image that no agent has processed. */
+function isUnprocessed(i: ReportedImage): boolean {
+  return Boolean(i.uid) && !i.phase && !unappliedPlan(i)
+}
+
+/** Returns the commands about an image of a cluster; of one that no agent has processed, the one that shows whether its agent runs comes first. */
+export function commandsOfImage(of: { cluster: string; namespace: string; name: string }, reported: ReportedImage | undefined): string[] {
+  const flags = `${shellWord(of.name)} -n ${shellWord(of.namespace)} --cluster ${shellWord(of.cluster)}`
+  const commands = [`kubectl ot why image ${flags}`, `kubectl ot tree image ${flags}`]
+  return reported && isUnprocessed(reported) ? [`kubectl ot doctor --cluster ${shellWord(of.cluster)}`, ...commands] : commands
+}
+
 /** An item has a reason while a person is waited for. */
 function toneOfPlan(plan: PlanItemReport): Tone {
   return plan.state === 'Rejected' ? 'bad' : plan.reason ? 'attention' : 'waiting'
@@ -45,7 +58,7 @@ export function stateOfReported(i: ReportedImage): { word: string; tone: Tone; r
   const plan = unappliedPlan(i)
   if (plan) return { word: plan.state === 'Rejected' ? 'Rejected' : 'Planned', tone: toneOfPlan(plan), reason: plan.reason, message: plan.message }
   if (i.phase === 'Succeeded') return { word: i.phase, tone: i.stalled ? 'attention' : 'quiet', message: i.message }
-  const word = i.phase ?? (i.uid ? 'new' : 'Unknown')
+  const word = i.phase ?? (isUnprocessed(i) ? 'new' : 'Unknown')
   return { word, tone: i.stalled ? 'attention' : toneOf(word), reason: i.reason, message: i.message }
 }
 

@@ -3,11 +3,11 @@ import type { ActiveEntry, QueuedEntry, Why } from '../api'
 import { sayExpected, sayLeft } from '../estimate'
 import { formatBytes, formatCount, formatDuration, formatPercent, formatRate, plainText } from '../format'
 import { useAnswer } from '../query'
+import { commandsOfImage } from '../imagestates'
 import { href } from '../route'
 import '../styles/why.css'
 import { rowsOfQueue, toneOfVerdict } from '../whyqueue'
 import { Command, formatMessage } from './command'
-import { shellWord } from '../shellword'
 import { Meter } from './panel'
 import { Sign } from './sign'
 import { Empty, Shown } from './states'
@@ -22,7 +22,6 @@ interface Of {
 export function WhyDetail(of: Of) {
   const why = useAnswer<Why>('why', { ...of }, ['images', 'transfers', 'policy'])
   const { value, error } = why.value
-  const flags = `${shellWord(of.name)} -n ${shellWord(of.namespace)} --cluster ${shellWord(of.cluster)}`
   return (
     <div class="why-body">
       {!value && error?.status === 404 ? (
@@ -35,8 +34,9 @@ export function WhyDetail(of: Of) {
         </Shown>
       )}
       <section class="why-commands" aria-label="Commands">
-        <Command text={`kubectl ot why image ${flags}`} />
-        <Command text={`kubectl ot tree image ${flags}`} />
+        {commandsOfImage(of, value?.image).map((text) => (
+          <Command key={text} text={text} />
+        ))}
       </section>
       <p class="why-links">
         <a href={href('clusters', of.cluster)}>Cluster {of.cluster}</a>

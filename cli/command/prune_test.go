@@ -207,6 +207,8 @@ func (i *interrupter) Write(p []byte) (int, error) {
 	return i.Buffer.Write(p)
 }
 
+func (i *interrupter) WriteString(s string) (int, error) { return i.Write([]byte(s)) }
+
 func TestCreateReport(t *testing.T) {
 	e, _, _ := newTestEnvironment("")
 	hub := newPruneHub(true, nil)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,9 +22,8 @@ const (
 
 // pageCache has one version of each page that somebody asked for.
 type pageCache struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[types.NamespacedName, cachedPage]
-	bytes int
+	mu sync.Mutex
+	*byteCache[cachedPage]
 }
 
 type cachedPage struct {
@@ -35,28 +33,20 @@ type cachedPage struct {
 }
 
 func newPageCache() *pageCache {
-	c := &pageCache{}
-	c.lru, _ = simplelru.NewLRU(maxCachedPages, func(_ types.NamespacedName, page cachedPage) { c.bytes -= page.bytes })
-	return c
+	return &pageCache{byteCache: newByteCache[cachedPage](maxCachedPages, maxCachedPageBytes)}
 }
 
 func (c *pageCache) get(key types.NamespacedName, version string) ([]v1alpha1.ReportedImage, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	page, found := c.lru.Get(key)
+	page, found := c.byteCache.get(key)
 	return page.images, found && page.version == version
 }
 
-// add keeps a page, and drops the least recently used ones beyond the limits.
 func (c *pageCache) add(key types.NamespacedName, page cachedPage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lru.Remove(key)
-	c.bytes += page.bytes
-	c.lru.Add(key, page)
-	for c.bytes > maxCachedPageBytes {
-		c.lru.RemoveOldest()
-	}
+	c.put(key, page, page.bytes)
 }
 
 // Page returns the images of a page that the root of a member's report lists; false if

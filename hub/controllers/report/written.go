@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,22 +25,14 @@ const (
 // writtenReports has the ClusterReports that this process has written, until they are read. An
 // API server with older definitions may have stored fewer fields.
 type writtenReports struct {
-	mu    sync.Mutex
-	lru   *simplelru.LRU[types.NamespacedName, writtenReport]
-	bytes int64
+	mu sync.Mutex
+	*byteCache[*v1alpha1.ClusterReport]
 	// inFlight has a channel for each write that has not been answered. It is closed when it is.
 	inFlight map[types.NamespacedName]chan struct{}
 }
 
-type writtenReport struct {
-	*v1alpha1.ClusterReport
-	bytes int64
-}
-
 func newWrittenReports() *writtenReports {
-	w := &writtenReports{inFlight: map[types.NamespacedName]chan struct{}{}}
-	w.lru, _ = simplelru.NewLRU(maxWrittenReports, func(_ types.NamespacedName, written writtenReport) { w.bytes -= written.bytes })
-	return w
+	return &writtenReports{byteCache: newByteCache[*v1alpha1.ClusterReport](maxWrittenReports, maxWrittenBytes), inFlight: map[types.NamespacedName]chan struct{}{}}
 }
 
 // beginWrite records that a write is in flight until its end is called, with what was written; nil if
@@ -52,24 +43,15 @@ func (w *writtenReports) beginWrite(key types.NamespacedName) (end func(written 
 	defer w.mu.Unlock()
 	w.inFlight[key] = answered
 	return func(written *v1alpha1.ClusterReport) {
-		kept := writtenReport{written, 0}
-		if written != nil {
-			kept.bytes = mailbox.DecodedBytes(written)
-		}
+		bytes := int(mailbox.DecodedBytes(written))
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.inFlight[key] == answered {
 			delete(w.inFlight, key)
 		}
 		close(answered)
-		w.lru.Remove(key)
-		if written == nil {
-			return
-		}
-		w.bytes += kept.bytes
-		w.lru.Add(key, kept)
-		for w.bytes > maxWrittenBytes {
-			w.lru.RemoveOldest()
+		if w.remove(key); written != nil {
+			w.put(key, written, bytes)
 		}
 	}
 }
@@ -96,12 +78,12 @@ func (w *writtenReports) takeAnswered(stored *metav1.PartialObjectMetadata) (*v1
 	key := client.ObjectKeyFromObject(stored)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	written, _ := w.lru.Peek(key)
-	if written.ClusterReport == nil || written.UID != stored.UID || written.ResourceVersion != stored.ResourceVersion {
+	written, found := w.get(key)
+	if !found || written.UID != stored.UID || written.ResourceVersion != stored.ResourceVersion {
 		return nil, w.inFlight[key] // what was written may be of a later event
 	}
-	w.lru.Remove(key)
-	return written.ClusterReport, nil
+	w.remove(key)
+	return written, nil
 }
 
 // RememberWrites returns a client whose writes of ClusterReports need not be read again by the

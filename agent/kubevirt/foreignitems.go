@@ -98,9 +98,8 @@ func preserveReplacedDisks(desired, live *unstructured.Unstructured, vm *v1alpha
 	var records []string
 	for _, item := range liveItems {
 		name := itemName(item)
-		isDisk := slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
 		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
-		if isDisk && claim != "" && claim != diskName(vm, name) && !isMigration && indexOfItem(desiredItems, name) < 0 {
+		if hasStoredDisk(vm, name) && claim != "" && claim != diskName(vm, name) && !isMigration && indexOfItem(desiredItems, name) < 0 {
 			records = append(records, migrationRecord(name, claim)) // a restored disk is detached: nothing else tells of the claim
 		}
 	}
@@ -132,8 +131,7 @@ func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (r
 	for _, item := range volumes {
 		name := itemName(item)
 		claim, isMigration := ReplacingClaim(live, name, diskName(vm, name))
-		isDisk := name == RootVolume || slices.ContainsFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.Name == name }) ||
-			slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
+		isDisk := name == RootVolume || slices.ContainsFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.Name == name }) || hasStoredDisk(vm, name)
 		if record := migrationRecord(name, claim); isMigration && (isDisk || slices.Contains(recorded, record)) {
 			records = append(records, record)
 		}
@@ -144,6 +142,11 @@ func migrations(live *unstructured.Unstructured, vm *v1alpha1.VirtualMachine) (r
 		}
 	}
 	return records
+}
+
+// hasStoredDisk reports whether a machine has or had a data disk, which its status keeps until it is discarded.
+func hasStoredDisk(vm *v1alpha1.VirtualMachine, name string) bool {
+	return slices.ContainsFunc(vm.Status.Disks, func(disk v1alpha1.DataDisk) bool { return disk.Name == name })
 }
 
 func migrationRecord(volume, claim string) string { return volume + "=" + claim }

@@ -177,6 +177,7 @@ func newLargeHub(t *testing.T) *largeHub {
 	})
 	serve(group+"/fleetdiskimages/image-0", func(*http.Request) any { return images[0] })
 	serve(group+"/prunereports", func(*http.Request) any { return v1alpha1.PruneReportList{TypeMeta: largeType("PruneReportList")} })
+	serve(group+"/imageprunes", func(*http.Request) any { return v1alpha1.ImagePruneList{TypeMeta: largeType("ImagePruneList")} })
 	serve(readapi.Root+"summary", func(*http.Request) any {
 		return readapi.Summary{Policy: readapi.PolicyState{Accepted: true}, Members: readapi.MemberStates{Total: largeClusters, Ready: largeClusters}}
 	})
@@ -223,6 +224,7 @@ var largeResources = metav1.APIResourceList{
 		{Name: "memberclusters", SingularName: "membercluster", Kind: "MemberCluster", Verbs: []string{"get", "list"}},
 		{Name: "fleetdiskimages", SingularName: "fleetdiskimage", Kind: "FleetDiskImage", Verbs: []string{"get", "list"}},
 		{Name: "prunereports", SingularName: "prunereport", Kind: "PruneReport", Verbs: []string{"get", "list"}},
+		{Name: "imageprunes", SingularName: "imageprune", Kind: "ImagePrune", Verbs: []string{"get", "list"}},
 	},
 }
 

@@ -307,7 +307,7 @@ func TestUnrecordedRelease(t *testing.T) {
 		return nil
 	})
 	s.optIn(t)
-	s.awaitEvent(t, "AgentNotInstalled", "could not be stored that it is deployed")
+	s.awaitEvent(t, "AgentNotInstalled", "Helm could not record it as deployed")
 	s.awaitInstalled(t)
 	require.True(t, lost.Load())
 	number, _ := s.newestRelease(t)

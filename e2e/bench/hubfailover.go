@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
 
@@ -93,34 +96,59 @@ func (size failoverSize) measureHubFailover(ctx context.Context) (_ []figureRow,
 }
 
 // killCarrier kills a replica, and returns when the first and all of its members were served by
-// others.
+// others. It watches the MemberLinks: listing those of a large fleet again and again takes a core.
 func (s *hubSetup) killCarrier(ctx context.Context, victim *replica) (first, all time.Duration, moved int, err error) {
 	links, err := s.listMemberLinks(ctx)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	left := map[string]bool{}
+	t := takeover{left: map[string]bool{}}
 	for i := range links.Items {
 		if links.Items[i].Spec.Replica == victim.name {
-			left[links.Items[i].Namespace] = true
+			t.left[links.Items[i].Namespace] = true
 		}
 	}
-	moved = len(left)
+	moved = len(t.left)
+	stop, err := controlplane.WatchObjects(ctx, s.client, &v1alpha1.MemberLinkList{}, func(c controlplane.Change[*v1alpha1.MemberLink]) {
+		if c.Object.Spec.Replica != victim.name && isServed(c.Object) {
+			t.recordServed(c.Object.Namespace)
+		}
+	})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer stop()
 	s.killReplica(victim)
 	since := time.Now()
-	err = s.awaitCondition(ctx, pollInterval, "the members of the killed replica are served", func(ctx context.Context) (bool, error) {
-		links, err := s.listMemberLinks(ctx)
-		for i := range links.Items {
-			l := &links.Items[i]
-			if left[l.Namespace] && l.Spec.Replica != victim.name && isServed(l) {
-				delete(left, l.Namespace)
-				if first == 0 {
-					first = time.Since(since)
-				}
-			}
-		}
-		all = time.Since(since)
-		return len(left) == 0, err
+	err = s.awaitCondition(ctx, pollInterval, "the members of the killed replica are served", func(context.Context) (bool, error) {
+		return t.isComplete(), nil
 	})
-	return first, all, moved, err
+	return t.first.Sub(since), t.last.Sub(since), moved, err
+}
+
+// takeover is when the members of a killed replica were served by others.
+type takeover struct {
+	mu sync.Mutex
+	// left are the namespaces of the members that are not served yet.
+	left        map[string]bool
+	first, last time.Time
+}
+
+func (t *takeover) recordServed(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.left[namespace] {
+		return
+	}
+	delete(t.left, namespace)
+	t.last = time.Now()
+	if t.first.IsZero() {
+		t.first = t.last
+	}
+}
+
+func (t *takeover) isComplete() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.left) == 0
 }

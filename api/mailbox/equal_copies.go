@@ -140,6 +140,21 @@ func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
 	return true
 }
 
+// knowsReport reports whether any copy of the report was found or made equal.
+func (e *EqualCopies) knowsReport() bool {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for key := range e.pairs {
+		if key.kind == reportKind.name {
+			return true
+		}
+	}
+	return false
+}
+
 // shareContent returns another object with the content of a report: a list that it is part of is
 // not held.
 func shareContent(report *v1alpha1.ClusterReport) *v1alpha1.ClusterReport {

@@ -24,6 +24,7 @@ const (
 	foreignIsAhead
 	confirmsFromCache
 	deletesByCache
+	keepsWhole
 	beatsBySequence
 	beatsForAnyCopy
 	stopsAtRefusal

@@ -42,8 +42,13 @@ func (m upModel) checkHeartbeat(w *upWorld, r *upRelay) string {
 	return messageUnless(copied.cluster == r.source.root.cluster && copied.content == r.source.root.content, "a heartbeat says of a copy what the member does not")
 }
 
-// readCopy reads the copy of the current page, or takes it as it was when it was equal.
+// readCopy reads the copy of the current page, or takes it as it was when it was equal, or when all
+// were read.
 func (m upModel) readCopy(w *upWorld, r *upRelay) {
+	if r.readsWhole {
+		r.target, r.fresh = r.whole.pages[r.page], r.unwritten&(1<<r.page) != 0
+		return
+	}
 	r.target, r.fresh = w.hub.pages[r.page], true
 	if equal := r.equal.pages[r.page]; r.isKnown(equal, r.source.pages[r.page]) {
 		r.target, r.fresh = equal, w.hub.pages[r.page] == equal

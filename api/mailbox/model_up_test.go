@@ -30,9 +30,12 @@ type upRelay struct {
 	known    uint8
 	// source is the report as it was read at one time.
 	source reportSide
-	// listed are the pages that were on the hub at the start; unwritten are those of
-	// them that were not written since.
+	// listed are the pages that were on the hub at the start; unwritten are those that were not
+	// written, created or deleted since.
 	listed, unwritten uint8
+	// whole are the copies as they were at the start, if all were read at once.
+	whole      reportSide
+	readsWhole bool
 	// target is the copy that was read last; fresh: it was not written since.
 	target          reportObject
 	fresh           bool
@@ -114,6 +117,8 @@ type upModel struct {
 	heartbeats bool
 	// refuses: the hub takes no write of the first page, ever.
 	refuses bool
+	// whole: relays read all copies at once, unless they trust their caches.
+	whole bool
 }
 
 func (m upModel) compare(source, target reportObject, live bool) comparison {
@@ -148,7 +153,8 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 			// A relay may not know yet which cluster the hub has accepted.
 			for known := range w.known + 1 {
 				next := w
-				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n], equal: w.relays[i].equal}
+				before := w.relays[i]
+				next.relays[i] = upRelay{pc: upList, known: known, source: w.history[n], equal: before.equal, whole: before.whole, readsWhole: before.readsWhole}
 				if !m.caches {
 					next.relays[i].equal = reportSide{}
 				}
@@ -171,7 +177,11 @@ func (m upModel) relaySteps(w upWorld, i uint8, do func(transition[upWorld])) {
 		if violation == "" {
 			violation = m.checkConfirmation(&next, r)
 		}
-		*r = upRelay{result: r.result, equal: r.equal}
+		kept := upRelay{result: r.result, equal: r.equal}
+		if m.bugs.has(keepsWhole) {
+			kept.whole, kept.readsWhole = r.whole, r.readsWhole
+		}
+		*r = kept
 	}
 	do(transition[upWorld]{next: next, what: who + what, violation: violation})
 }
@@ -184,6 +194,9 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 			return " finds no report", ""
 		}
 		m.listCopies(w, r)
+		if m.whole && !(m.bugs.has(keepsWhole) && r.readsWhole) {
+			r.whole, r.readsWhole, r.rootFresh = w.hub, true, true
+		}
 		r.pc = upRoot
 		return " lists the pages on the hub", ""
 	case upRoot:
@@ -191,8 +204,13 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 			r.root, r.result, r.beats, r.page, r.pc = keepCopy, keepCopy, true, 0, upPage
 			return " finds that only the time is later", ""
 		}
-		if r.target, r.rootFresh = w.hub.root, true; r.isKnown(r.equal.root, r.source.root) {
+		switch {
+		case r.readsWhole:
+			r.target = r.whole.root
+		case r.isKnown(r.equal.root, r.source.root):
 			r.target, r.rootFresh = r.equal.root, w.hub.root == r.equal.root
+		default:
+			r.target, r.rootFresh = w.hub.root, true
 		}
 		m.decideRoot(w, r)
 		return " reads the hub's root", ""
@@ -249,7 +267,7 @@ func (m upModel) listCopies(w *upWorld, r *upRelay) {
 	if w.hub.pages[activityPart].there {
 		r.listed |= 1 << activityPart
 	}
-	r.unwritten = r.listed
+	r.unwritten = 1<<len(w.hub.pages) - 1
 }
 
 func (m upModel) decideRoot(w *upWorld, r *upRelay) {
@@ -275,8 +293,12 @@ func (m upModel) decideRoot(w *upWorld, r *upRelay) {
 		r.page = 0
 		r.pc = upPage
 	}
+	before := r.target
 	r.target = reportObject{}
-	if r.pc == upRereadRoot {
+	switch {
+	case r.pc == upRereadRoot && r.readsWhole:
+		r.target = before
+	case r.pc == upRereadRoot:
 		r.target, r.rootFresh = w.hub.root, true
 	}
 	if r.root == keepCopy {

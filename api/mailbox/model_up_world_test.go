@@ -203,6 +203,15 @@ func TestSyncUpUnderAnyInterleaving(t *testing.T) {
 		"refusals, caches": {relays: 1, pages: 2, states: 4, caches: true, heartbeats: true, refuses: true},
 		"refusals, all":    {relays: 1, pages: 1, states: 4, restores: 1, edits: 1, rebuilds: 1, refuses: true},
 
+		"whole":            {relays: 2, pages: 1, states: 4, whole: true},
+		"whole, two pages": {relays: 1, pages: 2, states: 5, whole: true},
+		"whole, restores":  {relays: 2, pages: 1, states: 3, restores: 1, whole: true},
+		"whole, edits":     {relays: 2, pages: 1, states: 3, edits: 1, whole: true},
+		"whole, rebuild":   {relays: 2, pages: 1, states: 4, rebuilds: 1, whole: true},
+		"whole, all":       {relays: 1, pages: 1, states: 4, restores: 1, edits: 1, rebuilds: 1, whole: true},
+		"whole, activity":  {relays: 2, activity: true, states: 4, whole: true},
+		"whole, refusals":  {relays: 1, pages: 2, states: 4, refuses: true, whole: true},
+
 		"activity":          {relays: 2, activity: true, states: 5},
 		"activity, edits":   {relays: 2, activity: true, states: 4, edits: 1},
 		"activity, rebuild": {relays: 2, activity: true, states: 4, rebuilds: 1},
@@ -229,6 +238,8 @@ func TestSyncUpModelFindsPlantedBugs(t *testing.T) {
 		"pages by sequence alone":   {upModel{bugs: pageBySequence, restores: 1}, "a page on the hub stays different from the member's"},
 		"stops at a refused page":   {upModel{bugs: stopsAtRefusal, refuses: true}, "the hub's root stays different from the member's"},
 		"edits stay":                {upModel{bugs: neverRewrites, edits: 1}, "the hub's root stays different from the member's"},
+		"copies of a former sync":   {upModel{bugs: keepsWhole, whole: true, restores: 1}, "a copy was confirmed that is older than its source"},
+		"no guard, read at once":    {upModel{bugs: noGuard, whole: true}, "an older root replaced a newer one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.upModel

@@ -37,7 +37,7 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err := r.checkReport(source.root); err != nil {
 		return UpResult{}, err
 	}
-	copies, err := r.listCopies(ctx)
+	copies, err := r.listCopies(ctx, len(source.root.Root.Pages))
 	if err != nil {
 		return UpResult{}, err
 	}
@@ -177,13 +177,42 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 
 // listCopies returns the metadata of the hub's copies by name, of the cache or as this process
 // has written them since. The objects may be shared with a cache and must not be changed.
-func (r Relay) listCopies(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, error) {
-	if r.readsLiveUp() {
-		return r.listCopiesFrom(ctx, r.Hub.Live)
-	}
+//
+// Where every copy is read live and none is known yet, as after a member was moved to this process,
+// all are read whole: one request instead of one per page. Then r.whole has them.
+func (r *Relay) listCopies(ctx context.Context, pages int) (map[string]*metav1.PartialObjectMetadata, error) {
 	copies, err := r.listCopiesFrom(ctx, r.Hub.Cached)
-	r.Copies.withOwnWrites(copies)
-	return copies, err
+	switch {
+	case err != nil:
+		return nil, err
+	case !r.readsLiveUp():
+		r.Copies.withOwnWrites(copies)
+		return copies, nil
+	case max(pages, len(copies)) <= maxWholeCopies && !r.Copies.knowsReport():
+		if copies, ok := r.listWhole(ctx); ok {
+			return copies, nil
+		}
+	}
+	return r.listCopiesFrom(ctx, r.Hub.Live)
+}
+
+// maxWholeCopies bounds how many copies of one member are read at once, each up to MaxReportObjectBytes.
+const maxWholeCopies = 32
+
+// listWhole returns false where the copies cannot be read at once, as with one among them that cannot be
+// decoded: the schema admits such, and it keeps no other from being copied.
+func (r *Relay) listWhole(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, bool) {
+	var list v1alpha1.ClusterReportList
+	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {
+		return nil, false
+	}
+	r.whole = make(map[string]*v1alpha1.ClusterReport, len(list.Items))
+	copies := make(map[string]*metav1.PartialObjectMetadata, len(list.Items))
+	for i := range list.Items {
+		o := &list.Items[i]
+		r.whole[o.Name], copies[o.Name] = o, &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
+	}
+	return copies, true
 }
 
 func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[string]*metav1.PartialObjectMetadata, error) {
@@ -249,9 +278,15 @@ func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies 
 	return target, decideRoot(diff, known, source.root.ClusterUID), nil
 }
 
-// readCopy returns the hub's copy of a source. If the copy is known to be older, it is
-// not read and has neither root nor page.
+// readCopy returns the hub's copy of a source, read now unless all were read at once. If the copy is known
+// to be older, it is not read and has neither root nor page.
 func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
+	if r.whole != nil {
+		if target, exists = r.whole[source.Name]; !exists {
+			target = reportKind.newObject()
+		}
+		return target, exists, true, nil
+	}
 	if target := r.Copies.outdatedCopy(source, copied); target != nil {
 		return target, true, false, nil
 	}

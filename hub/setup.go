@@ -226,7 +226,7 @@ func (h *hub) createShards(served readapi.ReplicaAddress) {
 	h.peers = shard.NewPeers(h.live, h.replica, h.reports.Heartbeats, h.local.Elected())
 	h.links = &shard.Links{Cached: h.local.GetCache()}
 	shardMetrics := metrics.NewShards(ctrlmetrics.Registry)
-	h.assigner = &shard.Assigner{Client: h.local.GetClient(), Replica: h.replica, Peers: h.peers, Metrics: shardMetrics}
+	h.assigner = &shard.Assigner{Client: h.local.GetClient(), Replica: h.replica, Peers: h.peers, Reports: h.store, Metrics: shardMetrics}
 	h.watchdog = &shard.Watchdog{
 		Cached: h.local.GetCache(), Reports: h.store, Links: h.links, Assigner: h.assigner, Events: h.events, Metrics: shardMetrics,
 		Probe: &connection.ReportProbe{Secrets: h.secrets(), Timeout: h.memberTimeout},
@@ -241,7 +241,7 @@ func (h *hub) secrets() *connection.SecretReader {
 // belongs to.
 func (h *hub) setupMembers() error {
 	if err := connection.Setup(h.local, connection.Options{
-		Namespace: h.Namespace, Members: h.members, Replica: h.replica, Links: h.links, Problems: h.credentials, Rotations: h.rotations, RequestTimeout: h.memberTimeout,
+		Namespace: h.Namespace, Members: h.members, Replica: h.replica, Links: h.links, Reports: h.store, Problems: h.credentials, Rotations: h.rotations, RequestTimeout: h.memberTimeout,
 	}); err != nil {
 		return fmt.Errorf("setting up the connection controller: %w", err)
 	}

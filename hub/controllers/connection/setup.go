@@ -24,6 +24,7 @@ import (
 	"github.com/pelotech/ot-fleet/api/startup"
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/controllers/shard"
 	"github.com/pelotech/ot-fleet/hub/memberclient"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	// Replica and Links say which members this replica connects to.
 	Replica *shard.Replica
 	Links   *shard.Links
+	// Reports are read before credentials are looked at.
+	Reports *report.Store
 	// Problems collects why members have no credential.
 	Problems *CredentialProblems
 	// Rotations collects condition CredentialRotated of members.
@@ -141,13 +144,46 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("credentials").
 		For(&v1alpha1.MemberCluster{}, builder.WithPredicates(specChanged)).
 		Watches(&corev1.Secret{}, bySecret, builder.OnlyMetadata).
-		Watches(&v1alpha1.MemberLink{}, byLink).
+		Watches(&v1alpha1.MemberLink{}, byLink, builder.WithPredicates(connectionChanged())).
 		// A member that hangs blocks one worker until its request times out.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 32, RateLimiter: trigger.NewRateLimiter()}).
-		Complete(trigger.EndConflicts(k)); err != nil {
+		Complete(afterSync{trigger.EndConflicts(k), o.Reports}); err != nil {
 		return fmt.Errorf("setting up the credential controller: %w", err)
 	}
 	return nil
+}
+
+// afterSync reconciles once the reports are read, or have not been for long: after an election, reading the
+// Secrets of all members and asking them would delay what people and members wait for.
+type afterSync struct {
+	reconcile.Reconciler
+	reports *report.Store
+}
+
+func (a afterSync) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	a.reports.AwaitSync(ctx)
+	return a.Reconciler.Reconcile(ctx, request)
+}
+
+// connectionChanged selects changes of what a MemberLink says of the connection to its member. Others come
+// with each move and each election, for all members.
+func connectionChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, okBefore := e.ObjectOld.(*v1alpha1.MemberLink)
+		after, okAfter := e.ObjectNew.(*v1alpha1.MemberLink)
+		return okBefore && okAfter && (before.UID != after.UID || connectionOf(&before.Status) != connectionOf(&after.Status))
+	}}
+}
+
+// linkConnection is what a MemberLink says of the connection to its member.
+type linkConnection struct {
+	connection       string
+	known, reachable bool
+	reason, message  string
+}
+
+func connectionOf(status *v1alpha1.MemberLinkStatus) linkConnection {
+	return linkConnection{status.Connection, status.Known, status.Reachable, status.Reason, status.Message}
 }
 
 // connectionSecret returns name and key of the Secret, in the hub's namespace, with a

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -68,11 +69,17 @@ type Store struct {
 	onChange  []func(member string)
 	onBeat    []func(member string)
 	onSynced  []func()
+	// synced is closed once HasSynced is true. awaitedSince is when SyncWait was first called.
+	synced       chan struct{}
+	awaitedSince time.Time
 }
+
+// maxSyncWait bounds how long what can wait leaves the API servers to what reads the reports.
+const maxSyncWait = 30 * time.Second
 
 // NewStore returns an empty Store.
 func NewStore() *Store {
-	return &Store{roots: map[string]*Root{}, pending: map[string]bool{}, readEarly: map[string]bool{}}
+	return &Store{roots: map[string]*Root{}, pending: map[string]bool{}, readEarly: map[string]bool{}, synced: make(chan struct{})}
 }
 
 // Root returns the root of a member; the zero Root if there is none.
@@ -159,7 +166,35 @@ func (s *Store) markRead(member string) {
 	}
 }
 
+// SyncWait returns for how long what can wait is to wait until HasSynced is true: it ends maxSyncWait
+// after the first call.
+func (s *Store) SyncWait() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hasSynced() {
+		return 0
+	}
+	now := time.Now()
+	if s.awaitedSince.IsZero() {
+		s.awaitedSince = now
+	}
+	return max(0, maxSyncWait-now.Sub(s.awaitedSince))
+}
+
+// AwaitSync waits for SyncWait.
+func (s *Store) AwaitSync(ctx context.Context) {
+	if wait := s.SyncWait(); wait > 0 {
+		select {
+		case <-s.synced:
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// notifySynced is called once.
 func (s *Store) notifySynced() {
+	close(s.synced)
 	for _, do := range s.onSynced {
 		do()
 	}

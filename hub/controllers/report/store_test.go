@@ -1,8 +1,10 @@
 package report
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -30,6 +32,35 @@ func TestStoreHasSyncedWhenStoredReportsAreRead(t *testing.T) {
 	empty.expectMembers(nil)
 	assert.True(t, empty.HasSynced())
 	assert.Equal(t, 2, notified)
+}
+
+// What waits for the reports goes on once they are read, and after a while without.
+func TestSyncIsAwaitedForLimitedTime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		readAfter time.Duration // 0 for never
+		want      time.Duration
+	}{
+		"read":     {10 * time.Second, 10 * time.Second},
+		"not read": {0, maxSyncWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, began := NewStore(), time.Now()
+				if tt.readAfter > 0 {
+					time.AfterFunc(tt.readAfter, func() { s.expectMembers(nil) })
+				}
+				assert.Equal(t, maxSyncWait, s.SyncWait())
+				s.AwaitSync(t.Context())
+				assert.Equal(t, tt.want, time.Since(began))
+				s.AwaitSync(t.Context())
+				assert.Equal(t, tt.want, time.Since(began), "it has waited enough")
+				assert.Zero(t, s.SyncWait())
+			})
+		})
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	NewStore().AwaitSync(ended)
 }
 
 func TestReceivedAtIgnoresStoredReports(t *testing.T) {

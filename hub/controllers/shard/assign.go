@@ -44,6 +44,7 @@ type Assigner struct {
 	client.Client
 	Replica *Replica
 	Peers   *Peers
+	Reports *report.Store
 	Metrics *metrics.Shards
 
 	requests  trigger.Source[ctrl.Request]
@@ -125,7 +126,7 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	d := decide(s)
-	requeueAfter := a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now())
+	requeueAfter := trigger.Earliest(a.recordEvidence(ctx, d, peers, a.Replica.LeaseDuration, time.Now()), s.challengeWait)
 	err = a.apply(ctx, d)
 	a.Metrics.SetAssigned(d.members, d.replicas)
 	return a.conflicts.Result(ctx, fleetRequest, ctrl.Result{RequeueAfter: requeueAfter}, err)
@@ -134,8 +135,10 @@ func (a *Assigner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 // snapshot is everything that assignments depend on.
 type snapshot struct {
 	challenge string
-	peers     []Peer
-	members   []v1alpha1.MemberCluster
+	// challengeWait is for how long members that do not move wait for the challenge.
+	challengeWait time.Duration
+	peers         []Peer
+	members       []v1alpha1.MemberCluster
 	// links by namespace.
 	links map[string]*v1alpha1.MemberLink
 	// readyNamespaces are the namespaces in which a MemberLink may be created.
@@ -150,7 +153,7 @@ type snapshot struct {
 
 func (a *Assigner) gather(ctx context.Context, peers []Peer) (snapshot, error) {
 	s := snapshot{
-		peers: peers, challenge: a.Replica.Challenge(), links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{},
+		peers: peers, challenge: a.Replica.Challenge(), challengeWait: a.Reports.SyncWait(), links: map[string]*v1alpha1.MemberLink{}, readyNamespaces: map[string]bool{},
 		avoid: map[string][]string{},
 	}
 	var members v1alpha1.MemberClusterList
@@ -274,11 +277,26 @@ func decide(s snapshot) decision {
 		} else {
 			d.members[spec.Replica]++
 		}
-		if c := changeLink(s.links[v1alpha1.MemberNamespacePrefix+name], name, spec); c.link != nil {
+		link := s.links[v1alpha1.MemberNamespacePrefix+name]
+		if link != nil && s.challengeWait > 0 {
+			spec.Challenge = keepChallenge(link.Spec, spec)
+		}
+		if c := changeLink(link, name, spec); c.link != nil {
 			d.links = append(d.links, c)
 		}
 	}
 	return d
+}
+
+// keepChallenge returns the former challenge of a member where nothing else of its MemberLink changes. A
+// new one has its report compared copy by copy: after an election, those of the whole fleet would delay the
+// members that move, and the reading of the reports, before which no confirmation is of use.
+func keepChallenge(former, next v1alpha1.MemberLinkSpec) string {
+	challenge := next.Challenge
+	if next.Challenge = former.Challenge; next == former {
+		return former.Challenge
+	}
+	return challenge
 }
 
 // hasLeft reports whether the planner has finished the removal of a member.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/hub/controllers/report"
 	"github.com/pelotech/ot-fleet/hub/metrics"
 )
 
@@ -106,6 +107,16 @@ func TestDecide(t *testing.T) {
 			fleet:  snapshotOf("one", "two"),
 			change: func(s *snapshot) { s.challenge = "next" },
 			want:   map[string]string{"m0": "one", "m1": "two"},
+		},
+		"while the next process reads the reports, only members that move get its challenge": {
+			fleet: snapshotOf("one", "two", "two", "one", ""),
+			change: func(s *snapshot) {
+				s.challenge, s.challengeWait = "next", time.Second
+				s.peers[1].State = PeerDead
+				s.members[3].Spec.Connection.Pull = &v1alpha1.MemberPull{}
+				s.link(0).Spec.Challenge, s.link(1).Spec.Challenge = "former", "former"
+			},
+			want: map[string]string{"m1": "one", "m2": "one", "m3": "", "m4": "+one"},
 		},
 		"an agent in pull mode": {
 			fleet:  snapshotOf("one", "two"),
@@ -373,7 +384,7 @@ func TestAvoidanceEnds(t *testing.T) {
 	for _, link := range snapshotOf("one", "one", "two", "two", "one").links {
 		objects.WithObjects(link)
 	}
-	a := &Assigner{Client: objects.Build(), Replica: &Replica{}, avoidances: map[string]map[string]avoidance{
+	a := &Assigner{Client: objects.Build(), Replica: &Replica{}, Reports: report.NewStore(), avoidances: map[string]map[string]avoidance{
 		"m0": {"one": {"1", later}, "two": {"2", later}}, "m1": {"one": {"before", later}}, "m2": {"two": {"2", past}, "one": {"1", later}},
 		"m3": {"three": {"3", later}}, "gone": {"one": {"1", later}},
 	}}

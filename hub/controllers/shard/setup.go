@@ -25,6 +25,7 @@ const linkDelay = time.Second
 func (a *Assigner) Setup(mgr ctrl.Manager) error {
 	a.Peers.OnChange(func() { a.requests.Enqueue(fleetRequest) })
 	a.Replica.OnLeaseChange(func() { a.requests.Enqueue(fleetRequest) })
+	a.Reports.OnSynced(func() { a.requests.Enqueue(fleetRequest) })
 	always := trigger.Always(fleetRequest)
 	// When replicas connect, each of their MemberLinks changes: one decision is about many.
 	gathered := trigger.After(func(client.Object) (reconcile.Request, time.Duration) { return fleetRequest, linkDelay })

@@ -30,7 +30,7 @@ func newAPI(t *testing.T, stored ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), clusterv1.AddToScheme(scheme)))
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored...).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored...).WithIndex(newSecretMetadata(), memberIndexField, indexedMember).Build()
 }
 
 func newClusterReconciler(t *testing.T, api client.Client) *clusterReconciler {

@@ -70,6 +70,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if o.ClusterAPIPollInterval <= 0 {
 		o.ClusterAPIPollInterval = time.Minute
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), newSecretMetadata(), memberIndexField, indexedMember); err != nil {
+		return fmt.Errorf("indexing the Secrets of members: %w", err)
+	}
 	s := &secretReconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: startup.NewEventRecorder(mgr, "ot-hub"),
 		rules: Rules{LabelPrefixes: []string{Everything}}, missingSince: map[string]time.Time{},

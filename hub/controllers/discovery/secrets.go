@@ -44,7 +44,7 @@ func (s *secretReconciler) requestsForSecret(_ context.Context, secret client.Ob
 }
 
 func (s *secretReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	claimants, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name)
+	claimants, err := secretsOfMember(ctx, s.client, s.Namespace, request.Name, client.MatchingFields{memberIndexField: request.Name})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -145,7 +145,7 @@ func (s *secretReconciler) claimantsAfterGrace(ctx context.Context, member *v1al
 	if left := s.DeletionGrace - time.Since(since); left > 0 {
 		return nil, left, nil
 	}
-	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name)
+	claimants, err := secretsOfMember(ctx, s.live, s.Namespace, member.Name, client.MatchingLabels{v1alpha1.LabelMember: member.Name})
 	switch {
 	case err != nil:
 		return nil, 0, err
@@ -184,18 +184,35 @@ func (s *secretReconciler) recordWarning(secret *metav1.PartialObjectMetadata, r
 	s.events.Eventf(secret, nil, corev1.EventTypeWarning, reason, "Discover", format, args...)
 }
 
+// memberIndexField indexes the metadata of Secrets by the member that they are labelled with. Without an
+// index, checking every Secret would cost the square of the fleet's size.
+const memberIndexField = "discovery.member"
+
+// newSecretMetadata returns the metadata of a Secret without any content.
+func newSecretMetadata() *metav1.PartialObjectMetadata {
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return secret
+}
+
+func indexedMember(secret client.Object) []string {
+	if member := secret.GetLabels()[v1alpha1.LabelMember]; member != "" {
+		return []string{member}
+	}
+	return nil
+}
+
 // secretsOfMember returns the metadata of the Secrets that are labelled with a member's
-// name, oldest first.
-func secretsOfMember(ctx context.Context, reader client.Reader, namespace, member string) ([]metav1.PartialObjectMetadata, error) {
-	kind := corev1.SchemeGroupVersion.WithKind("Secret")
+// name, oldest first. The selector is of its label, or of memberIndexField.
+func secretsOfMember(ctx context.Context, reader client.Reader, namespace, member string, selector client.ListOption) ([]metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelMember: member}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), selector); err != nil {
 		return nil, fmt.Errorf("listing the Secrets of member %s in namespace %s: %w", member, namespace, err)
 	}
 	claimants := slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool { return !s.DeletionTimestamp.IsZero() })
 	for i := range claimants {
-		claimants[i].SetGroupVersionKind(kind) // for events
+		claimants[i].TypeMeta = newSecretMetadata().TypeMeta // for events
 	}
 	slices.SortFunc(claimants, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -140,7 +140,9 @@ func (m *indexMember) pageMismatch(page string) int {
 
 // SetPage sets a page of a member's report, and adds the member.
 func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.ReportedImage) {
-	p := newIndexPage(sequence, images)
+	x.mu.RLock()
+	p := newIndexPage(sequence, images, x.redactSource)
+	x.mu.RUnlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m := x.ensureMember(member)
@@ -159,6 +161,15 @@ func (x *Index) SetPage(member, page string, sequence int64, images []v1alpha1.R
 		}
 	}
 	x.updateUnknownReason(m)
+}
+
+// redactSource redacts a source. One that is in the index is redacted, and most are: the clusters of a fleet
+// have the same images. The caller holds x.mu.
+func (x *Index) redactSource(source string) string {
+	if x.sources[unique.Make(source)] != nil {
+		return source
+	}
+	return v1alpha1.RedactSource(source)
 }
 
 // DropPage removes a page.

@@ -114,7 +114,8 @@ func (t *tally) addEntry(e *entry) {
 // maxFailingImages is how many failing images a member's status names.
 const maxFailingImages = 5
 
-func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
+// newIndexPage returns a page with its images by source, which redact redacts.
+func newIndexPage(sequence int64, images []v1alpha1.ReportedImage, redact func(source string) string) *indexPage {
 	p := &indexPage{sequence: sequence}
 	groups := map[string]*indexGroup{}
 	for i := range images {
@@ -133,7 +134,7 @@ func newIndexPage(sequence int64, images []v1alpha1.ReportedImage) *indexPage {
 			p.unsourced = append(p.unsourced, e)
 			continue // a planned image that is absent; its source is unknown
 		}
-		source := v1alpha1.RedactSource(img.Source) // agents up to 0.2 report the whole URL
+		source := redact(img.Source) // agents up to 0.2 report the whole URL
 		g := groups[source]
 		if g == nil {
 			g = &indexGroup{source: unique.Make(source)}

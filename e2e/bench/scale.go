@@ -12,9 +12,12 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
+	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 	"github.com/pelotech/ot-fleet/e2e/harness/program"
 )
@@ -229,7 +232,7 @@ func (s *hubSetup) replicaBeside(r *replica) *replica {
 // killElected kills the elected replica, and returns when another one was elected, and when the read
 // API of the last one had all members.
 func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwarded time.Duration, err error) {
-	before, err := s.readChallenge(ctx)
+	before, err := s.readLeader(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -240,7 +243,7 @@ func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwa
 	s.killReplica(replica)
 	since := time.Now()
 	err = s.awaitCondition(ctx, pollInterval, "another replica is elected", func(ctx context.Context) (bool, error) {
-		now, err := s.readChallenge(ctx)
+		now, err := s.readLeader(ctx)
 		elected = time.Since(since)
 		return now != before, err
 	})
@@ -263,11 +266,11 @@ func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwa
 	return elected, forwarded, err
 }
 
-// readChallenge returns the elected replica's challenge from a MemberLink.
-func (s *hubSetup) readChallenge(ctx context.Context) (string, error) {
-	link := &v1alpha1.MemberLink{}
-	err := s.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.MemberNamespacePrefix + s.lightMembers[0].List[0].Name, Name: v1alpha1.MailboxName}, link)
-	return link.Spec.Challenge, err
+// readLeader returns who holds the Lease of the elected replica.
+func (s *hubSetup) readLeader(ctx context.Context) (string, error) {
+	lease := &coordinationv1.Lease{}
+	err := s.client.Get(ctx, client.ObjectKey{Namespace: program.HubNamespace, Name: binaries.HubProgram.Name}, lease)
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), err
 }
 
 // listMemberLinks returns the MemberLinks: which replica is assigned to a member, and which serves it.

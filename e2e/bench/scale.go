@@ -252,7 +252,7 @@ func (s *hubSetup) killElected(ctx context.Context, members int) (elected, forwa
 	}
 	// Requests to a replica that is not elected are forwarded.
 	last := s.replicas[len(s.replicas)-1].running.(*program.Hub)
-	err = s.awaitCondition(ctx, pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
+	err = s.awaitCondition(ctx, 5*pollInterval, "the read API has all members", func(ctx context.Context) (bool, error) {
 		all, err := last.ListMembers(ctx)
 		forwarded = time.Since(since)
 		switch {

@@ -57,4 +57,7 @@ func TestGrantsDependOnPartsOfObjects(t *testing.T) {
 	assert.True(t, aheadGrantChanged().Update(event.UpdateEvent{ObjectOld: link, ObjectNew: ahead}))
 	ahead.Status.AheadGrant, ahead.Status.Message = 0, "connected"
 	assert.False(t, aheadGrantChanged().Update(event.UpdateEvent{ObjectOld: link, ObjectNew: ahead}))
+	moved := ahead.DeepCopy()
+	moved.Generation, moved.Spec.Replica, moved.Spec.Challenge = 2, "two", "next"
+	assert.False(t, aheadGrantChanged().Update(event.UpdateEvent{ObjectOld: ahead, ObjectNew: moved}), "a move changes no grant")
 }

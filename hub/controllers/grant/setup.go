@@ -1,8 +1,6 @@
 package grant
 
 import (
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -67,7 +65,12 @@ func memberChanged() predicate.Predicate {
 	}))
 }
 
-// aheadGrantChanged lets through links of members that have a newer grant than the hub.
+// aheadGrantChanged lets through links of members that have a newer grant than the hub. A link's spec
+// changes with each move of a member, which grants without limits do not depend on.
 func aheadGrantChanged() predicate.Predicate {
-	return trigger.Changed(func(l *v1alpha1.MemberLink) string { return strconv.FormatInt(l.Status.AheadGrant, 10) })
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, okBefore := e.ObjectOld.(*v1alpha1.MemberLink)
+		after, okAfter := e.ObjectNew.(*v1alpha1.MemberLink)
+		return okBefore && okAfter && (before.UID != after.UID || before.Status.AheadGrant != after.Status.AheadGrant)
+	}}
 }

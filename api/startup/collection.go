@@ -20,6 +20,9 @@ const (
 	busyCollectionInterval = 5 * time.Second
 	// paceInterval is how often that is looked at.
 	paceInterval = 2 * time.Second
+	// restingIntervals is after how many of them at rest memory is given back. Go's own scavenger takes
+	// minutes, and keeps a tenth more than the heap.
+	restingIntervals = 5
 )
 
 // startPacingCollections has garbage collected by how busy this process is, for as long as it runs. An
@@ -32,27 +35,56 @@ func startPacingCollections() {
 	go paceCollections(uint64(min(maxBusyHeap, debug.SetMemoryLimit(-1)/3)))
 }
 
-// chooseGCPercent returns GOGC by what lives in the heap and what is allocated per second.
-func chooseGCPercent(liveBytes, bytesPerSecond, busyHeap uint64) int {
+// isBusy reports whether garbage is made faster than a program at rest collects it.
+func isBusy(liveBytes, bytesPerSecond uint64) bool {
 	untilCollected := float64(liveBytes) * restingGCPercent / 100
-	busy := untilCollected < float64(bytesPerSecond)*busyCollectionInterval.Seconds()
+	return untilCollected < float64(bytesPerSecond)*busyCollectionInterval.Seconds()
+}
+
+// chooseGCPercent returns GOGC by what lives in the heap.
+func chooseGCPercent(busy bool, liveBytes, busyHeap uint64) int {
 	if busy && liveBytes+liveBytes*busyGCPercent/100 <= busyHeap {
 		return busyGCPercent
 	}
 	return restingGCPercent
 }
 
+// restTracker says when a program that was busy is at rest for long enough that what it needed meanwhile
+// is given back.
+type restTracker struct {
+	wasBusy bool
+	resting int // for how many paceIntervals
+}
+
+func (r *restTracker) mayGiveBack(busy bool) bool {
+	if busy {
+		r.wasBusy, r.resting = true, 0
+		return false
+	}
+	r.resting++
+	if !r.wasBusy || r.resting < restingIntervals {
+		return false
+	}
+	r.wasBusy = false
+	return true
+}
+
 func paceCollections(busyHeap uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
 	allocated, at, current := samples[1].Value.Uint64(), time.Now(), restingGCPercent
+	var rest restTracker
 	for now := range time.Tick(paceInterval) {
 		metrics.Read(samples)
-		perSecond := float64(samples[1].Value.Uint64()-allocated) / now.Sub(at).Seconds()
+		live, perSecond := samples[0].Value.Uint64(), float64(samples[1].Value.Uint64()-allocated)/now.Sub(at).Seconds()
 		allocated, at = samples[1].Value.Uint64(), now
-		if percent := chooseGCPercent(samples[0].Value.Uint64(), uint64(perSecond), busyHeap); percent != current {
+		busy := isBusy(live, uint64(perSecond))
+		if percent := chooseGCPercent(busy, live, busyHeap); percent != current {
 			debug.SetGCPercent(percent)
 			current = percent
+		}
+		if rest.mayGiveBack(busy) {
+			debug.FreeOSMemory()
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package startup
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/metrics"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 )
 
 // collectionFile is the environment variable of the file that TestProgramPacesCollections, as a process of its own,
-// writes GOGC to: before it allocates, and once that has changed it.
+// writes GOGC to: before it allocates, once that has changed it, and once it was given rest and gave memory back.
 const collectionFile = "OT_TEST_COLLECTION_FILE"
 
 func TestProgramPacesCollections(t *testing.T) {
@@ -23,8 +23,8 @@ func TestProgramPacesCollections(t *testing.T) {
 		return
 	}
 	for name, tt := range map[string]struct{ env, want string }{
-		"at rest, and then busy": {"", "50 100"},
-		"the environment wins":   {"80", "80 80"},
+		"at rest, busy, at rest": {"", "50, 100, 50 after giving back"},
+		"the environment wins":   {"80", "80, 80, 80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,26 +42,43 @@ func TestProgramPacesCollections(t *testing.T) {
 	}
 }
 
-// allocateUntilPaced returns GOGC before and after garbage of several times maxBusyHeap, of which none lives. It gives
-// up after ten times paceInterval, and at once where the environment sets it: nothing can follow then.
+// allocateUntilPaced returns GOGC before and after garbage of several times maxBusyHeap, of which none lives, and after
+// rest. It gives up after ten times paceInterval more than each takes, and at once where the environment sets
+// GOGC: nothing can follow then.
 func allocateUntilPaced() string {
-	readGOGC := func() string {
-		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(sample)
-		return strconv.FormatUint(sample[0].Value.Uint64(), 10)
-	}
-	first := readGOGC()
+	first := readUint("/gc/gogc:percent")
+	awaitPacing(10*paceInterval, func() bool {
+		garbage = make([]byte, maxBusyHeap/25)
+		return readUint("/gc/gogc:percent") != first
+	})
+	busy, before := readUint("/gc/gogc:percent"), readUint("/gc/cycles/forced:gc-cycles")
+	gaveBack := ""
+	awaitPacing((restingIntervals+10)*paceInterval, func() bool {
+		if readUint("/gc/cycles/forced:gc-cycles") > before {
+			gaveBack = " after giving back"
+		}
+		return gaveBack != ""
+	})
+	return fmt.Sprintf("%d, %d, %d%s", first, busy, readUint("/gc/gogc:percent"), gaveBack)
+}
+
+func readUint(metric string) uint64 {
+	sample := []metrics.Sample{{Name: metric}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// awaitPacing calls holds until it returns true, for at most a time.
+func awaitPacing(limit time.Duration, holds func() bool) {
 	const interval = paceInterval / 50
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	for range 10 * paceInterval / interval {
-		if os.Getenv("GOGC") != "" || readGOGC() != first {
-			break
+	for range limit / interval {
+		if os.Getenv("GOGC") != "" || holds() {
+			return
 		}
-		garbage = make([]byte, maxBusyHeap/25)
 		<-ticker.C
 	}
-	return first + " " + readGOGC()
 }
 
 // garbage keeps the compiler from leaving the allocation out.

@@ -88,8 +88,8 @@ func (m memoryUse) perThingSince(before memoryUse, things int) memoryUse {
 	return memoryUse{(m.heap - before.heap) / float64(things), (m.resident - before.resident) / float64(things)}
 }
 
-// memorySettles is longer than a program that was busy takes to have garbage collected as at rest.
-const memorySettles = 5 * time.Second
+// memorySettles is longer than a program that was busy takes to give memory back.
+const memorySettles = 15 * time.Second
 
 // readMemory reads the memory of a program at rest: after a garbage collection, and once it gives nothing
 // more back.

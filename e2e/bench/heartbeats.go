@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/e2e/harness/fakemember"
 )
 
@@ -84,8 +85,11 @@ func (s *hubSetup) measurePlainRest(ctx context.Context, members []*fakemember.M
 	return s.measureRest(ctx)
 }
 
-// measureRest measures the use while only heartbeats arrive, and counts them.
+// measureRest measures the use while only heartbeats arrive, once what came before is over, and counts them.
 func (s *hubSetup) measureRest(ctx context.Context) (w usageWindow, beats int64, err error) {
+	if err := trigger.Sleep(ctx, memorySettles); err != nil {
+		return w, 0, err
+	}
 	count := func() (all int64) {
 		for _, l := range s.lightMembers {
 			all += l.CountHeartbeats()
@@ -93,13 +97,6 @@ func (s *hubSetup) measureRest(ctx context.Context) (w usageWindow, beats int64,
 		return all
 	}
 	before := count()
-	w, err = s.measureDuring(func() error {
-		select {
-		case <-time.After(restingDuration):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
+	w, err = s.measureDuring(func() error { return trigger.Sleep(ctx, restingDuration) })
 	return w, count() - before, err
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelotech/ot-fleet/api/trigger"
 	"github.com/pelotech/ot-fleet/e2e/harness/binaries"
 	"github.com/pelotech/ot-fleet/e2e/harness/controlplane"
 )
@@ -99,10 +100,8 @@ func readMemory(ctx context.Context, p metricsServer, pprof string) (m memoryUse
 		if m, err = readCollectedMemory(ctx, p, pprof); err != nil || before > 0 && m.resident > 0.99*before {
 			return m, err
 		}
-		select {
-		case <-ctx.Done():
-			return m, ctx.Err()
-		case <-time.After(memorySettles):
+		if err := trigger.Sleep(ctx, memorySettles); err != nil {
+			return m, err
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pelotech/ot-fleet/hub/controllers/report"
 )
 
-// Credentials wait while the reports are read after an election, but not for ever.
+// Credentials wait while the reports are read after an election, for a limited time.
 func TestCredentialsWaitForReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reports, began, reconciled := report.NewStore(), time.Now(), 0
@@ -50,7 +50,7 @@ func TestCredentialsFollowConnections(t *testing.T) {
 		"not reached":        {func(l *v1alpha1.MemberLink) { l.Status.Reachable = false }, true},
 		"for another reason": {func(l *v1alpha1.MemberLink) { l.Status.Reason = v1alpha1.ReasonUnauthorized }, true},
 		"with other words":   {func(l *v1alpha1.MemberLink) { l.Status.Message = "no route to host" }, true},
-		"not known any more": {func(l *v1alpha1.MemberLink) { l.Status.Known = false }, true},
+		"no longer known":    {func(l *v1alpha1.MemberLink) { l.Status.Known = false }, true},
 		"another connection": {func(l *v1alpha1.MemberLink) { l.Status.Connection = "2" }, true},
 		"another MemberLink": {func(l *v1alpha1.MemberLink) { l.UID = "b" }, true},
 	} {

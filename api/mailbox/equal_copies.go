@@ -29,6 +29,8 @@ type EqualCopies struct {
 	refused      refusedActivity
 	refusedPages map[string]refusedPage
 	rootRefused  bool
+	// readWhole: all copies of the report were read at once.
+	readWhole bool
 	// failingSince is when the copying of a page first failed that has failed since, by name.
 	failingSince map[string]time.Time
 }
@@ -140,19 +142,21 @@ func (e *EqualCopies) isEqual(kind string, source, target metav1.Object) bool {
 	return true
 }
 
-// knowsReport reports whether any copy of the report was found or made equal.
-func (e *EqualCopies) knowsReport() bool {
+// mayReadWhole reports whether all copies of the report may be read at once: they were not before. Where
+// one relay after the other does so and finds nothing equal, as of another cluster, that costs too much.
+func (e *EqualCopies) mayReadWhole() bool {
 	if e == nil {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for key := range e.pairs {
-		if key.kind == reportKind.name {
-			return true
-		}
-	}
-	return false
+	return !e.readWhole
+}
+
+func (e *EqualCopies) recordWholeRead() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readWhole = true
 }
 
 // shareContent returns another object with the content of a report: a list that it is part of is

@@ -42,11 +42,11 @@ func (m upModel) checkHeartbeat(w *upWorld, r *upRelay) string {
 	return messageUnless(copied.cluster == r.source.root.cluster && copied.content == r.source.root.content, "a heartbeat says of a copy what the member does not")
 }
 
-// readCopy reads the copy of the current page, or takes it as it was when it was equal, or when all
-// were read.
+// readCopy reads the copy of the current page, or takes it as it was when it was equal, or found
+// equal when all were read.
 func (m upModel) readCopy(w *upWorld, r *upRelay) {
-	if r.readsWhole {
-		r.target, r.fresh = r.whole.pages[r.page], r.unwritten&(1<<r.page) != 0
+	if whole := r.whole.pages[r.page]; r.readsWhole && decidePage(m.compare(r.source.pages[r.page], whole, false)) == keepCopy {
+		r.target, r.fresh = whole, r.unwritten&(1<<r.page) != 0
 		return
 	}
 	r.target, r.fresh = w.hub.pages[r.page], true

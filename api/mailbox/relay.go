@@ -44,9 +44,9 @@ type Relay struct {
 	// SpareHeartbeats leaves the hub's copy of the root as it is where the member's differs
 	// only in its time, and returns a Heartbeat instead. A Recheck copies it nevertheless.
 	SpareHeartbeats bool
-
-	// whole has the hub's copies of the report by name, read live, if one sync has read them at once.
-	whole map[string]*v1alpha1.ClusterReport
+	// WholeReads bounds, by its capacity, of how many members all copies are read at the same time; nil
+	// for no bound.
+	WholeReads chan struct{}
 }
 
 // Recheck is in which directions every copy is read live, whatever the caches show: a challenge is

@@ -126,8 +126,5 @@ func (r Relay) syncPart(ctx context.Context, part *v1alpha1.ClusterReport, copie
 		}
 	}
 	r.Copies.recordEqual(reportKind.name, part, target)
-	if r.whole != nil {
-		r.whole[part.Name] = target // a root may list a page twice
-	}
 	return next == overwriteCopy, nil
 }

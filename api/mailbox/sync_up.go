@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -37,15 +38,14 @@ func (r Relay) SyncUp(ctx context.Context, known types.UID) (UpResult, error) {
 	if err := r.checkReport(source.root); err != nil {
 		return UpResult{}, err
 	}
-	copies, err := r.listCopies(ctx, len(source.root.Root.Pages))
+	copies, root, err := r.listCopies(ctx, source)
 	if err != nil {
 		return UpResult{}, err
 	}
-	var root *v1alpha1.ClusterReport
 	next := keepCopy
 	heartbeat := r.findHeartbeat(source.root, copies[v1alpha1.MailboxName], known)
 	if heartbeat == nil {
-		root, next, err = r.decideRootCopy(ctx, &source, copies, known)
+		root, next, err = r.decideRootCopy(ctx, &source, copies[v1alpha1.MailboxName], root, known)
 	}
 	switch {
 	case err != nil:
@@ -178,48 +178,84 @@ func (r Relay) readReport(ctx context.Context, from client.Reader) (memberReport
 // listCopies returns the metadata of the hub's copies by name, of the cache or as this process
 // has written them since. The objects may be shared with a cache and must not be changed.
 //
-// Where every copy is read live and none is known yet, as after a member was moved to this process,
-// all are read whole: one request instead of one per page. Then r.whole has them.
-func (r *Relay) listCopies(ctx context.Context, pages int) (map[string]*metav1.PartialObjectMetadata, error) {
-	copies, err := r.listCopiesFrom(ctx, r.Hub.Cached)
+// The first time that every copy is read live, as after a member was moved to this process, they are
+// read whole: one request instead of one per page. Then the root is returned, too, if there is one.
+func (r Relay) listCopies(ctx context.Context, source memberReport) (copies map[string]*metav1.PartialObjectMetadata, root *v1alpha1.ClusterReport, err error) {
+	copies, err = r.listCopiesFrom(ctx, r.Hub.Cached)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case !r.readsLiveUp():
 		r.Copies.withOwnWrites(copies)
-		return copies, nil
-	case max(pages, len(copies)) <= maxWholeCopies && !r.Copies.knowsReport():
-		if copies, ok := r.listWhole(ctx); ok {
-			return copies, nil
+		return copies, nil, nil
+	case max(len(source.root.Root.Pages), len(copies)) <= maxWholeCopies && r.Copies.mayReadWhole():
+		copies, root, err = r.readWhole(ctx, source)
+		if err == nil || !IsUndecodable(ctx, err) {
+			return copies, root, err
 		}
 	}
-	return r.listCopiesFrom(ctx, r.Hub.Live)
+	copies, err = r.listCopiesFrom(ctx, r.Hub.Live)
+	return copies, nil, err
 }
 
-// maxWholeCopies bounds how many copies of one member are read at once, each up to MaxReportObjectBytes.
+// maxWholeCopies bounds how many copies of one member are read at once.
 const maxWholeCopies = 32
 
-// listWhole returns false where the copies cannot be read at once, as with one among them that cannot be
-// decoded: the schema admits such, and it keeps no other from being copied.
-func (r *Relay) listWhole(ctx context.Context) (map[string]*metav1.PartialObjectMetadata, bool) {
+// readWhole reads all copies with one request, and records those that are equal to their source. The others
+// are not held: each is read again where it is compared.
+func (r Relay) readWhole(ctx context.Context, source memberReport) (map[string]*metav1.PartialObjectMetadata, *v1alpha1.ClusterReport, error) {
+	if r.WholeReads != nil {
+		select {
+		case r.WholeReads <- struct{}{}:
+			defer func() { <-r.WholeReads }()
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
 	var list v1alpha1.ClusterReportList
 	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {
-		return nil, false
+		if IsUndecodable(ctx, err) {
+			r.Copies.recordWholeRead()
+		}
+		return nil, nil, r.describeListError(err)
 	}
-	r.whole = make(map[string]*v1alpha1.ClusterReport, len(list.Items))
+	r.Copies.recordWholeRead()
 	copies := make(map[string]*metav1.PartialObjectMetadata, len(list.Items))
-	for i := range list.Items {
-		o := &list.Items[i]
-		r.whole[o.Name], copies[o.Name] = o, &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
+	var root *v1alpha1.ClusterReport
+	for _, o := range list.Items { // a copy: what is kept must not keep the whole answer
+		copies[o.Name] = &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
+		if o.Name == v1alpha1.MailboxName {
+			root = &o
+			continue
+		}
+		part := source.pages[o.Name]
+		if o.Name == v1alpha1.ActivityName {
+			part = source.activity
+		}
+		if part != nil && decidePage(reportKind.compareObjects(part, &o, true, r.Copies)) == keepCopy {
+			r.Copies.recordEqual(reportKind.name, part, &o)
+		}
 	}
-	return copies, true
+	return copies, root, nil
+}
+
+func (r Relay) describeListError(err error) error {
+	return fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, missingKindHint(err, onHub), err)
+}
+
+// IsUndecodable reports whether a read failed because of an object itself. A read that
+// failed for another reason may be taken for it, and is to be repeated.
+func IsUndecodable(ctx context.Context, err error) bool {
+	var status apierrors.APIStatus
+	var transport *url.Error
+	return err != nil && ctx.Err() == nil && !errors.As(err, &status) && !errors.As(err, &transport)
 }
 
 func (r Relay) listCopiesFrom(ctx context.Context, from client.Reader) (map[string]*metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterReportList"))
 	if err := from.List(ctx, &list, client.InNamespace(r.Hub.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing ClusterReports in %s %s%s: %w", r.Hub.Namespace, onHub, missingKindHint(err, onHub), err)
+		return nil, r.describeListError(err)
 	}
 	copies := map[string]*metav1.PartialObjectMetadata{}
 	for i := range list.Items {
@@ -237,16 +273,19 @@ func (r Relay) findHeartbeat(source *v1alpha1.ClusterReport, copied *metav1.Part
 	return r.Copies.findHeartbeat(source, copied)
 }
 
-// decideRootCopy reads the hub's copy of the root, unless it is known to be equal, and
+// decideRootCopy reads the hub's copy of the root, unless it was read or is known to be equal, and
 // decides about it. If the source is read again and has changed, *source becomes the
 // whole report of that time.
-func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies map[string]*metav1.PartialObjectMetadata, known types.UID) (*v1alpha1.ClusterReport, syncAction, error) {
+func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copied *metav1.PartialObjectMetadata, listed *v1alpha1.ClusterReport, known types.UID) (*v1alpha1.ClusterReport, syncAction, error) {
 	const name = v1alpha1.MailboxName
 	target, exists, read := reportKind.newObject(), false, false
 	diff := comparison{exists: true, equal: true}
-	if copied := copies[name]; copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
+	if listed != nil || copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
 		var err error
-		if target, exists, read, err = r.readCopy(ctx, source.root, copied); err != nil {
+		if target, exists, read = listed, true, true; listed == nil {
+			target, exists, read, err = r.readCopy(ctx, source.root, copied)
+		}
+		if err != nil {
 			return nil, keepCopy, err
 		}
 		diff = reportKind.compareObjects(source.root, target, exists, r.Copies)
@@ -278,15 +317,9 @@ func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copies 
 	return target, decideRoot(diff, known, source.root.ClusterUID), nil
 }
 
-// readCopy returns the hub's copy of a source, read now unless all were read at once. If the copy is known
-// to be older, it is not read and has neither root nor page.
+// readCopy returns the hub's copy of a source. If the copy is known to be older, it is
+// not read and has neither root nor page.
 func (r Relay) readCopy(ctx context.Context, source *v1alpha1.ClusterReport, copied *metav1.PartialObjectMetadata) (target *v1alpha1.ClusterReport, exists, read bool, err error) {
-	if r.whole != nil {
-		if target, exists = r.whole[source.Name]; !exists {
-			target = reportKind.newObject()
-		}
-		return target, exists, true, nil
-	}
 	if target := r.Copies.outdatedCopy(source, copied); target != nil {
 		return target, true, false, nil
 	}

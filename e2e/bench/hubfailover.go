@@ -108,7 +108,9 @@ func (s *hubSetup) killCarrier(ctx context.Context, victim *replica) (first, all
 			t.left[links.Items[i].Namespace] = true
 		}
 	}
-	moved = len(t.left)
+	if moved = len(t.left); moved == 0 {
+		return 0, 0, 0, fmt.Errorf("replica %s has no members", victim.name)
+	}
 	stop, err := controlplane.WatchObjects(ctx, s.client, &v1alpha1.MemberLinkList{}, func(c controlplane.Change[*v1alpha1.MemberLink]) {
 		if c.Object.Spec.Replica != victim.name && isServed(c.Object) {
 			t.recordServed(c.Object.Namespace)

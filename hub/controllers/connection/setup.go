@@ -175,15 +175,17 @@ func connectionChanged() predicate.Predicate {
 	}}
 }
 
-// linkConnection is what a MemberLink says of the connection to its member.
+// linkConnection is what a MemberLink says of the connection to its member, and of the cluster that it
+// leads to.
 type linkConnection struct {
-	connection       string
-	known, reachable bool
-	reason, message  string
+	connection, reportConnection string
+	known, reachable             bool
+	reason, message              string
+	another                      types.UID
 }
 
 func connectionOf(status *v1alpha1.MemberLinkStatus) linkConnection {
-	return linkConnection{status.Connection, status.Known, status.Reachable, status.Reason, status.Message}
+	return linkConnection{status.Connection, status.ReportConnection, status.Known, status.Reachable, status.Reason, status.Message, status.Another}
 }
 
 // connectionSecret returns name and key of the Secret, in the hub's namespace, with a

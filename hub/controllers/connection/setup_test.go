@@ -52,6 +52,8 @@ func TestCredentialsFollowConnections(t *testing.T) {
 		"with other words":   {func(l *v1alpha1.MemberLink) { l.Status.Message = "no route to host" }, true},
 		"no longer known":    {func(l *v1alpha1.MemberLink) { l.Status.Known = false }, true},
 		"another connection": {func(l *v1alpha1.MemberLink) { l.Status.Connection = "2" }, true},
+		"another cluster":    {func(l *v1alpha1.MemberLink) { l.Status.Another = "b" }, true},
+		"read over another":  {func(l *v1alpha1.MemberLink) { l.Status.ReportConnection = "2" }, true},
 		"another MemberLink": {func(l *v1alpha1.MemberLink) { l.UID = "b" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,9 +45,10 @@ type Reconciler struct {
 	// Heartbeats says whether all replicas read what this one publishes.
 	Heartbeats *heartbeat.Received
 
-	conflicts trigger.ConflictTracker
-	mu        sync.Mutex
-	states    map[string]*connectionState
+	wholeReads chan struct{} // see mailbox.Relay
+	conflicts  trigger.ConflictTracker
+	mu         sync.Mutex
+	states     map[string]*connectionState
 }
 
 // connectionState is what the relay knows from one connection to a member.

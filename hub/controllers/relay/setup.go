@@ -32,6 +32,9 @@ const (
 	// a hanging member occupies a worker until its requests time out, repeatedly until
 	// the probe has found it.
 	maxConcurrentReconciles = 256
+	// maxWholeReads: a replica that takes hundreds of members over reads all copies of so many at once. They
+	// are small, but for a hostile member's.
+	maxWholeReads = 4
 	// Bounds of the exponential backoff after an error.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
@@ -39,6 +42,7 @@ const (
 
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(mgr mcmanager.Manager) error {
+	r.wholeReads = make(chan struct{}, maxWholeReads)
 	// A member that was just connected may have nothing that an event could come from.
 	inMember := &trigger.Source[mcreconcile.Request]{}
 	r.Members.OnChange(func(name string) { inMember.Enqueue(requestFor(name)) })

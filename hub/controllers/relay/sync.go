@@ -73,6 +73,7 @@ func (r *Reconciler) gatherSync(ctx context.Context, member *v1alpha1.MemberClus
 		Member:          mailbox.Side{Cached: connected.GetCache(), Live: connected.GetClient(), Namespace: connected.Namespace},
 		Copies:          &state.EqualCopies,
 		Recheck:         s.before.NeedsRecheck(&state.EqualCopies, s.began),
+		WholeReads:      r.wholeReads,
 		SpareHeartbeats: r.Heartbeats.ReadByAll() && r.Replica.Heartbeats.HasRoom(member.Name),
 	}
 	// Whether the cluster belongs to another member may be known before a cluster is recorded.

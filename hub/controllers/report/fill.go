@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/pelotech/ot-fleet/api/mailbox"
 	"github.com/pelotech/ot-fleet/api/v1alpha1"
 )
 
@@ -95,7 +96,7 @@ func (r *Reconciler) readStoredOf(ctx context.Context, member string) error {
 	var list v1alpha1.ClusterReportList
 	fromCache := &client.ListOptions{Namespace: v1alpha1.MemberNamespacePrefix + member, Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 	switch err := r.Live.List(ctx, &list, fromCache); {
-	case isUndecodable(ctx, err):
+	case mailbox.IsUndecodable(ctx, err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("listing the ClusterReports of member %s: %w", member, err)

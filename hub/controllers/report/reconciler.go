@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync"
 	"time"
 
@@ -373,7 +372,7 @@ func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alph
 	switch err := r.Live.Get(ctx, key, report); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
-	case isUndecodable(ctx, err):
+	case mailbox.IsUndecodable(ctx, err):
 		ctrl.LoggerFrom(ctx).Info("Failed to decode a ClusterReport; treating it as missing", "member", member, "name", name, "error", v1alpha1.Truncate(err.Error(), 512))
 		return nil, errUndecodable
 	case err != nil:
@@ -386,14 +385,6 @@ func (r *Reconciler) readLive(ctx context.Context, member, name string) (*v1alph
 // errUndecodable: the API server stores an object that the hub cannot decode. Its schema
 // admits more than Go's types do, such as times with a lower-case t.
 var errUndecodable = errors.New("the ClusterReport cannot be decoded")
-
-// isUndecodable reports whether a read failed because of the object itself. A read that
-// failed for another reason may be taken for it, and is repeated.
-func isUndecodable(ctx context.Context, err error) bool {
-	var status apierrors.APIStatus
-	var transport *url.Error
-	return err != nil && ctx.Err() == nil && !errors.As(err, &status) && !errors.As(err, &transport)
-}
 
 // undecodableRetryDelay is the wait before an object that cannot be decoded is read again.
 const undecodableRetryDelay = time.Minute

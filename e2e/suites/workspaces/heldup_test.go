@@ -210,7 +210,7 @@ func TestUnschedulableInstance(t *testing.T) {
 		return vm.Status.PrintableStatus == string(kubevirtv1.VirtualMachineStatusUnschedulable) && strings.Contains(vm.Status.Message, "nodes are available")
 	}).Status.Message
 	assert.Contains(t, said, "KubeVirt")
-	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonMachineError), "KubeVirt reports ErrorUnschedulable: Unschedulable: ")
+	assert.Contains(t, awaitStalled(t, vm, v1alpha1.ReasonMachineError), "KubeVirt reports ErrorUnschedulable: Kubernetes reports Unschedulable of PodScheduled: ")
 }
 
 // TestAddressesOfTwoVMs wants the younger of two VMs with one address to wait for another one.

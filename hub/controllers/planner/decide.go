@@ -238,8 +238,9 @@ func (s *snapshot) isReportUnconfirmed() bool {
 	return s.Member.Spec.Quarantine != nil || s.syncResult.ConfirmedSequence == 0 || s.root.Sequence < s.syncResult.ConfirmedSequence
 }
 
-// confirmGrace is how long after a hub was elected a silent member may not have been read yet.
-const confirmGrace = time.Minute
+// confirmGrace is how long after a hub was elected a silent member may not have been read yet: a minute after
+// the reports were, at the latest.
+const confirmGrace = time.Minute + report.MaxSyncWait
 
 // isCutOff reports whether a member is in quarantine, or silent and not read since this hub was elected.
 // One that is only read again, as over another connection, is not.

@@ -74,8 +74,8 @@ type Store struct {
 	awaitedSince time.Time
 }
 
-// maxSyncWait bounds how long what can wait leaves the API servers to what reads the reports.
-const maxSyncWait = 30 * time.Second
+// MaxSyncWait bounds how long what can wait leaves the API servers to what reads the reports.
+const MaxSyncWait = 30 * time.Second
 
 // NewStore returns an empty Store.
 func NewStore() *Store {
@@ -166,7 +166,7 @@ func (s *Store) markRead(member string) {
 	}
 }
 
-// SyncWait returns for how long what can wait is to wait until HasSynced is true: it ends maxSyncWait
+// SyncWait returns for how long what can wait is to wait until HasSynced is true: it ends MaxSyncWait
 // after the first call.
 func (s *Store) SyncWait() time.Duration {
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func (s *Store) SyncWait() time.Duration {
 	if s.awaitedSince.IsZero() {
 		s.awaitedSince = now
 	}
-	return max(0, maxSyncWait-now.Sub(s.awaitedSince))
+	return max(0, MaxSyncWait-now.Sub(s.awaitedSince))
 }
 
 // AwaitSync waits for SyncWait.

@@ -41,7 +41,7 @@ func TestSyncIsAwaitedForLimitedTime(t *testing.T) {
 		want      time.Duration
 	}{
 		"read":     {10 * time.Second, 10 * time.Second},
-		"not read": {0, maxSyncWait},
+		"not read": {0, MaxSyncWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestSyncIsAwaitedForLimitedTime(t *testing.T) {
 				if tt.readAfter > 0 {
 					time.AfterFunc(tt.readAfter, func() { s.expectMembers(nil) })
 				}
-				assert.Equal(t, maxSyncWait, s.SyncWait())
+				assert.Equal(t, MaxSyncWait, s.SyncWait())
 				s.AwaitSync(t.Context())
 				assert.Equal(t, tt.want, time.Since(began))
 				s.AwaitSync(t.Context())
@@ -58,9 +58,13 @@ func TestSyncIsAwaitedForLimitedTime(t *testing.T) {
 			})
 		})
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	NewStore().AwaitSync(ended)
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		NewStore().AwaitSync(ended)
+		assert.Zero(t, time.Since(began), "it ends with the process")
+	})
 }
 
 func TestReceivedAtIgnoresStoredReports(t *testing.T) {

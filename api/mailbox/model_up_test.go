@@ -194,7 +194,7 @@ func (m upModel) relayRequest(w *upWorld, r *upRelay) (what, violation string) {
 			return " finds no report", ""
 		}
 		m.listCopies(w, r)
-		if m.whole && !(m.bugs.has(keepsWhole) && r.readsWhole) {
+		if m.whole && (!r.readsWhole || !m.bugs.has(keepsWhole)) {
 			r.whole, r.readsWhole, r.rootFresh = w.hub, true, true
 		}
 		r.pc = upRoot

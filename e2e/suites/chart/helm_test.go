@@ -312,7 +312,7 @@ func removeHubAndAgent(t *testing.T, s *helmCluster) {
 		}
 		s.runShell(t, command)
 	}
-	require.Len(t, last, 2)
+	require.Len(t, last, 3, "CRDs and both namespaces")
 	assert.False(t, s.objectExists(t, "pelotech.ot/v1alpha1", "ClusterPlan", program.AgentNamespace, v1alpha1.MailboxName), "the plan is deleted with its member")
 	for _, command := range removalCommands(t, "ot-agent") {
 		if !strings.Contains(command, "not where ot-hub runs too") && !strings.Contains(command, "nor this") {

@@ -41,7 +41,7 @@ type Options struct {
 	// Replica and Links say which members this replica connects to.
 	Replica *shard.Replica
 	Links   *shard.Links
-	// Reports are read before credentials are looked at.
+	// Reports are read before credentials are looked at. Default: those wait for nothing.
 	Reports *report.Store
 	// Problems collects why members have no credential.
 	Problems *CredentialProblems
@@ -161,7 +161,9 @@ type afterSync struct {
 }
 
 func (a afterSync) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a.reports.AwaitSync(ctx)
+	if a.reports != nil {
+		a.reports.AwaitSync(ctx)
+	}
 	return a.Reconciler.Reconcile(ctx, request)
 }
 

@@ -68,11 +68,16 @@ func TestElectedReplicaPausedPastLease(t *testing.T) {
 	testenv.RunInTurn(t, 1)
 	before := shared.awaitBalanced(t, replicaNames...)
 	r, others := shared.electedReplica(t), shared.otherReplicas(t)
+	challenge := shared.getMemberLinks(t)["fake-0"].Spec.Challenge
+	former := challenge
 	require.NoError(t, r.Pause(t.Context()))
 	after := shared.awaitBalanced(t, others[0].name, others[1].name)
 	assert.ElementsMatch(t, membersOf(before, r.name), movedMembers(before, after))
 	shared.changePolicy(t, "3")
-	challenge := shared.getMemberLinks(t)["fake-0"].Spec.Challenge
+	require.True(t, testenv.AwaitCondition(t, func() bool {
+		challenge = shared.getMemberLinks(t)["fake-0"].Spec.Challenge
+		return challenge != former
+	}), "the next elected replica gives no challenge to a member that may not have moved")
 	require.NoError(t, r.Resume())
 	require.True(t, testenv.AwaitCondition(t, func() bool {
 		return r.HasEnded()

@@ -165,7 +165,7 @@ func TestWatchesResumeAfterRestore(t *testing.T) {
 	hears("of the backup")
 	write("of now")
 	hears("of now")
-	assert.True(t, provider.State(lab).Reachable)
+	assert.True(t, testenv.AwaitCondition(t, func() bool { return provider.State(lab).Reachable }), "a member that is heard does not count as reached: %+v", provider.State(lab))
 }
 
 // unawareManager ignores the members that are engaged.

@@ -44,8 +44,8 @@ type Relay struct {
 	// SpareHeartbeats leaves the hub's copy of the root as it is where the member's differs
 	// only in its time, and returns a Heartbeat instead. A Recheck copies it nevertheless.
 	SpareHeartbeats bool
-	// WholeReads bounds, by its capacity, of how many members all copies are read at the same time; nil
-	// for no bound.
+	// WholeReads bounds, by its capacity, of how many members all copies are read at the same time. If it is
+	// nil, each copy is read by itself.
 	WholeReads chan struct{}
 }
 

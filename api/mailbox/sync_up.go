@@ -188,7 +188,7 @@ func (r Relay) listCopies(ctx context.Context, source memberReport) (copies map[
 	case !r.readsLiveUp():
 		r.Copies.withOwnWrites(copies)
 		return copies, nil, nil
-	case max(len(source.root.Root.Pages), len(copies)) <= maxWholeCopies && r.Copies.mayReadWhole():
+	case r.WholeReads != nil && max(len(source.root.Root.Pages), len(copies)) <= maxWholeCopies && r.Copies.mayReadWhole():
 		copies, root, err = r.readWhole(ctx, source)
 		if err == nil || !IsUndecodable(ctx, err) {
 			return copies, root, err
@@ -204,13 +204,11 @@ const maxWholeCopies = 32
 // readWhole reads all copies with one request, and records those that are equal to their source. The others
 // are not held: each is read again where it is compared.
 func (r Relay) readWhole(ctx context.Context, source memberReport) (map[string]*metav1.PartialObjectMetadata, *v1alpha1.ClusterReport, error) {
-	if r.WholeReads != nil {
-		select {
-		case r.WholeReads <- struct{}{}:
-			defer func() { <-r.WholeReads }()
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		}
+	select {
+	case r.WholeReads <- struct{}{}:
+		defer func() { <-r.WholeReads }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
 	}
 	var list v1alpha1.ClusterReportList
 	if err := r.Hub.Live.List(ctx, &list, client.InNamespace(r.Hub.Namespace)); err != nil {

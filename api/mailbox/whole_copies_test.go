@@ -40,7 +40,7 @@ func newMovedMember(t *testing.T, pages int) *movedMember {
 	_, err := Relay{Hub: hub.Side, Member: member.Side}.SyncUp(t.Context(), "a")
 	require.NoError(t, err)
 	hub.takeAsked()
-	m := &movedMember{hub: hub, relay: Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, Recheck: always}}
+	m := &movedMember{hub: hub, relay: Relay{Hub: hub.Side, Member: member.Side, Copies: &EqualCopies{}, Recheck: always, WholeReads: make(chan struct{}, 1)}}
 	m.relay.Hub.Live = interceptor.NewClient(hub.Live.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, live client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 		if _, whole := list.(*v1alpha1.ClusterReportList); whole {
 			if m.wholeReads++; m.err != nil {
@@ -117,10 +117,45 @@ func TestFailedReadOfAllCopiesIsRepeated(t *testing.T) {
 	assert.Equal(t, []string{"list"}, m.hub.takeAsked())
 }
 
+// Copies that differ, of pages and of the root, are overwritten, whatever else was equal; of an agent that
+// syncs its own mailbox, each copy is read by itself.
+func TestDifferingCopiesAreOverwritten(t *testing.T) {
+	for name, atOnce := range map[string]bool{"read at once": true, "one by one": false} {
+		t.Run(name, func(t *testing.T) {
+			m := newMovedMember(t, 3)
+			if !atOnce {
+				m.relay.WholeReads = nil
+			}
+			for _, name := range []string{"page-1", v1alpha1.MailboxName} {
+				copied := &v1alpha1.ClusterReport{}
+				require.NoError(t, m.hub.store.Get(t.Context(), client.ObjectKey{Namespace: m.hub.Namespace, Name: name}, copied))
+				if copied.Page != nil {
+					copied.Page.Images = []v1alpha1.ReportedImage{{Namespace: "farm", Name: "by-hand", UID: "uid"}}
+				} else {
+					copied.Root.AgentVersion = "by hand"
+				}
+				require.NoError(t, m.hub.store.Update(t.Context(), copied))
+			}
+			up, err := m.relay.SyncUp(t.Context(), "a")
+			require.NoError(t, err)
+			assert.Equal(t, UpResult{Written: 2, RootSequence: 1}, up)
+			assert.Equal(t, atOnce, m.wholeReads > 0)
+			up, err = m.relay.SyncUp(t.Context(), "a")
+			require.NoError(t, err)
+			assert.Equal(t, UpResult{RootSequence: 1}, up)
+			var reports v1alpha1.ClusterReportList
+			require.NoError(t, m.hub.store.List(t.Context(), &reports))
+			for _, r := range reports.Items {
+				assert.True(t, r.Page == nil || len(r.Page.Images) == 0, "page %s is as by hand", r.Name)
+				assert.True(t, r.Root == nil || r.Root.AgentVersion == "", "the root is as by hand")
+			}
+		})
+	}
+}
+
 // All copies of a member are read once there is room for them.
 func TestReadsOfAllCopiesAreBounded(t *testing.T) {
 	m := newMovedMember(t, 3)
-	m.relay.WholeReads = make(chan struct{}, 1)
 	m.relay.WholeReads <- struct{}{}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

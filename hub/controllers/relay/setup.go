@@ -32,9 +32,9 @@ const (
 	// a hanging member occupies a worker until its requests time out, repeatedly until
 	// the probe has found it.
 	maxConcurrentReconciles = 256
-	// maxWholeReads: a replica that takes hundreds of members over reads all copies of so many at once. They
-	// are small, but for a hostile member's.
-	maxWholeReads = 4
+	// maxWholeReads: a replica that takes hundreds of members over reads all copies of so many at once. Each
+	// read waits some 100 ms for the API server's cache, and is small, but for a hostile member's.
+	maxWholeReads = 16
 	// Bounds of the exponential backoff after an error.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second

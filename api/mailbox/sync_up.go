@@ -280,10 +280,9 @@ func (r Relay) decideRootCopy(ctx context.Context, source *memberReport, copied 
 	diff := comparison{exists: true, equal: true}
 	if listed != nil || copied == nil || !r.Copies.isEqual(reportKind.name, source.root, copied) {
 		var err error
-		if target, exists, read = listed, true, true; listed == nil {
-			target, exists, read, err = r.readCopy(ctx, source.root, copied)
-		}
-		if err != nil {
+		if listed != nil {
+			target, exists, read = listed, true, true
+		} else if target, exists, read, err = r.readCopy(ctx, source.root, copied); err != nil {
 			return nil, keepCopy, err
 		}
 		diff = reportKind.compareObjects(source.root, target, exists, r.Copies)

@@ -19,6 +19,16 @@ func Changed[T client.Object](summarize func(T) string) predicate.Predicate {
 	}}
 }
 
+// SummaryChanged lets updates through that change the UID or the summary of an object, whatever else they
+// change.
+func SummaryChanged[T client.Object, S comparable](summarize func(T) S) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, okBefore := e.ObjectOld.(T)
+		after, okAfter := e.ObjectNew.(T)
+		return !okBefore || !okAfter || before.GetUID() != after.GetUID() || summarize(before) != summarize(after)
+	}}
+}
+
 // Requests returns requests for cluster-scoped objects by name.
 func Requests(names ...string) []reconcile.Request {
 	list := make([]reconcile.Request, len(names))

@@ -169,13 +169,7 @@ func (a afterSync) Reconcile(ctx context.Context, request reconcile.Request) (re
 
 // connectionChanged selects changes of what a MemberLink says of the connection to its member. Others come
 // with each move and each election, for all members.
-func connectionChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, okBefore := e.ObjectOld.(*v1alpha1.MemberLink)
-		after, okAfter := e.ObjectNew.(*v1alpha1.MemberLink)
-		return okBefore && okAfter && (before.UID != after.UID || connectionOf(&before.Status) != connectionOf(&after.Status))
-	}}
-}
+func connectionChanged() predicate.Predicate { return trigger.SummaryChanged(connectionOf) }
 
 // linkConnection is what a MemberLink says of the connection to its member, and of the cluster that it
 // leads to.
@@ -186,7 +180,8 @@ type linkConnection struct {
 	another                      types.UID
 }
 
-func connectionOf(status *v1alpha1.MemberLinkStatus) linkConnection {
+func connectionOf(link *v1alpha1.MemberLink) linkConnection {
+	status := &link.Status
 	return linkConnection{status.Connection, status.ReportConnection, status.Known, status.Reachable, status.Reason, status.Message, status.Another}
 }
 

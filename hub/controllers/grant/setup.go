@@ -68,9 +68,5 @@ func memberChanged() predicate.Predicate {
 // aheadGrantChanged lets through links of members that have a newer grant than the hub. A link's spec
 // changes with each move of a member, which grants without limits do not depend on.
 func aheadGrantChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, okBefore := e.ObjectOld.(*v1alpha1.MemberLink)
-		after, okAfter := e.ObjectNew.(*v1alpha1.MemberLink)
-		return okBefore && okAfter && (before.UID != after.UID || before.Status.AheadGrant != after.Status.AheadGrant)
-	}}
+	return trigger.SummaryChanged(func(l *v1alpha1.MemberLink) int64 { return l.Status.AheadGrant })
 }

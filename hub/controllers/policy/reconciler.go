@@ -225,8 +225,8 @@ func storeCause(err error) string {
 	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) }), " ")
 }
 
-// evaluate parses a ConfigMap and validates it for every member. It is not refused for what is as wrong in
-// the policy in force: see Policy.ValidateChange. inForce is nil for none.
+// evaluate parses a ConfigMap and validates it for every member. A fault that the policy in force has, too, is
+// no reason to refuse it: see Policy.ValidateChange. inForce is nil for none.
 func evaluate(cm *corev1.ConfigMap, inForce *policy.Policy, members []policy.Member) evaluation {
 	if cm == nil {
 		return evaluation{missing: true}
